@@ -1,0 +1,62 @@
+// Files: whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace isobath {
+
+namespace fs = std::filesystem;
+
+// The whole file. Throws Error naming the path when it is missing, unreadable or a folder.
+std::string read_file(const fs::path& path);
+
+// Writes beside, flushes to disk, renames over: readers see the old file or the new one, never a part.
+// A failure (full disk, read-only folder) removes the part, leaves the old file and throws Error{kWork}.
+void replace_file(const fs::path& path, std::string_view bytes);
+
+// A file being written piece by piece, under a temporary name until commit(). Destroyed without commit: removed.
+class FileWriter {
+ public:
+  explicit FileWriter(const fs::path& path);
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+  ~FileWriter();
+  void write(const void* bytes, size_t count);
+  void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
+  void commit();  // fsync, rename, fsync of the folder
+
+ private:
+  fs::path path_, part_;
+  int fd_ = -1;
+};
+
+// Flushes a folder's entries to disk, so that a rename in it survives a power cut.
+void sync_folder(const fs::path& folder);
+
+// A read-only file in memory, mapped. An empty file is an empty span. Throws Error as read_file does.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const fs::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// FNV-1a, 64 bits: a name for content (tokenizer hashes in shard headers), not a defence against forgery.
+uint64_t hash_bytes(std::string_view bytes);
+
+}  // namespace isobath

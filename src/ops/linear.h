@@ -1,0 +1,65 @@
+// Matrix products y = x W^T through a GEMM library, with weights packed once per optimizer step.
+//
+//   forward           y[m,n]   = sum_k x[m,k] W[n,k]
+//   backward_input    dx[m,k]  = sum_n dy[m,n] W[n,k]
+//   backward_weight   dW[n,k] += sum_m dy[m,n] x[m,k]
+// x, dx (M,K)   y, dy (M,N)   W, dW (N,K), all row-major.   Outputs alias no input.
+//
+// Bits: an element of y or dx is summed over k (n) in an order that depends on (N,K) only, never on M or on the number
+// of threads (held by the library on AVX-512; a test per instruction set says where it is not). dW has the same bits
+// for any number of threads.
+//
+// A Linear is planned for the list sizes it will meet: `exact` are sizes that come at every step; any other M is run
+// as pieces of exact and power-of-two sizes. So nothing is built and nothing allocated inside a step.
+// Build without a GEMM library (ISOBATH_PLAIN_PRODUCT): the same interface over plain loops, for thread sanitizers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tensor/arena.h"
+#include "tensor/view.h"
+
+namespace isobath {
+
+class Linear {
+ public:
+  struct Sizes {
+    int64_t N, K;                // W is (N,K)
+    int64_t max_rows;            // the largest M
+    std::span<const int64_t> exact;  // list sizes worth a product of their own
+    bool backward = true;        // false: forward only, half the packed memory
+  };
+  Linear();
+  ~Linear();
+  Linear(Linear&&) noexcept;
+  Linear& operator=(Linear&&) noexcept;
+
+  // Builds the products and adds the packed copies of W (and the library's scratch) to the plan.
+  void plan(Plan& plan, const std::string& name, const Sizes& sizes);
+
+  // Copies W into the packed forms. Call after every change of W. Bits of W are unchanged by packing.
+  void pack(CF32 W);
+
+  void forward(F32 y, CF32 x) const;
+  void backward_input(F32 dx, CF32 dy) const;
+  void backward_weight(Accum dW, CF32 dy, CF32 x) const;
+
+  int64_t N() const;
+  int64_t K() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Multiply-adds of one direction over M rows.
+inline int64_t linear_multiply_adds(int64_t M, int64_t N, int64_t K) { return M * N * K; }
+
+// The library, its version and the kernel that it chose for a (256, 384, 384) product: for banners and for the test
+// that no slow kernel was silently taken.
+std::string linear_library();
+
+}  // namespace isobath

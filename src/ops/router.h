@@ -1,0 +1,28 @@
+// Router scores and the gate. Always fp32, whatever the compute type: a flipped selection is another model.
+//   score:      r[n] = <w, x[n]> + b                      b is left out by default
+//   weight:     dw += sum_n dr[n] x[index[n]],   db += sum_n dr[n]      fixed chunks, combined in order
+//   (the gradient to x, dr[n] * w, is added where the residual gradient is written: residual_add.h)
+// x (N,D)   w (D)   b (1) or empty   r (N)
+// Bits of r[n] depend on x[n], w and b alone.
+//
+//   gate:       raw g = r;  sigmoid g = 1/(1+exp(-r));  tanh g = tanh(r).  Of that row alone: never a normaliser.
+//   backward:   dr[s] = dg[s] * dgate/dr
+// Source: Raposo et al. 2024, arXiv:2404.02258, eq. 1.
+#pragma once
+
+#include "tensor/view.h"
+
+namespace isobath {
+
+enum class Gate : uint8_t { kRaw, kSigmoid, kTanh };
+
+void router_score(F32 r, CF32 x, CF32 w, CF32 b);
+// index (S) names the rows of x that dr (S) belongs to; empty: all rows. partial (kGradChunks, D) is scratch.
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial);
+
+// g[s] = gate(r[index[s]])
+void gate_forward(F32 g, CF32 r, CI32 index, Gate gate);
+// dr[s] = dg[s] * gate'(r[index[s]])
+void gate_backward(F32 dr, CF32 dg, CF32 r, CI32 index, Gate gate);
+
+}  // namespace isobath
