@@ -1,0 +1,54 @@
+// Batches of rows from a stream of tokens, a pure function of (seed, index of the sequence in the run): there is no
+// position to save but a count.
+//
+// Scope kSequence: a sequence is T consecutive tokens, document boundaries are ordinary tokens. Each pass over the text
+// starts at another offset in [0, T) and visits its windows in another order, both from the seed.
+// Scope kDocument: the same windows, but documents inside are capacity and/or attention segments of their own. With
+// kDocument attention, positions restart and the target across a boundary is not scored. A window with more than
+// max_documents documents ends at the last one that fits: the sequence is shorter.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/rng.h"
+#include "tensor/batch.h"
+#include "text/corpus.h"
+
+namespace isobath {
+
+enum class Scope : uint8_t { kSequence, kDocument };
+
+struct LoaderOptions {
+  int64_t T = 256;         // tokens per sequence
+  int64_t B = 8;           // sequences per batch
+  uint64_t seed = 1;
+  Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
+  int64_t max_documents = 0;  // 0: max(1, T/64)
+  int32_t eos = -1;        // ends a document in the stream
+};
+
+class Loader {
+ public:
+  // Throws Error if the stream is shorter than T + 1 tokens.
+  Loader(TokenStream stream, const LoaderOptions& options);
+
+  // Sequences [first, first + count) of the run, count <= B. Valid until the next call. Allocates nothing.
+  const Batch& train(int64_t first, int64_t count);
+
+  // Evaluation: windows of T in order from the start of the stream, each token scored once; the last one is shorter.
+  int64_t eval_sequences() const;
+  const Batch& eval(int64_t first, int64_t count);
+
+  int64_t scored_targets(const Batch& batch) const;
+
+ private:
+  const Batch& fill(int64_t first, int64_t count, bool training);
+  TokenStream stream_;
+  LoaderOptions options_;
+  std::vector<int32_t> token_, target_, position_, sequence_, capacity_begin_, segment_begin_, window_;
+  std::vector<int64_t> sequence_id_;
+  Batch batch_;
+};
+
+}  // namespace isobath
