@@ -1,5 +1,5 @@
-// A main for fuzz targets where libFuzzer is missing: runs each file (or each file of a folder) as it is, cut short, and
-// with single bytes changed. The changes are the same in every run.
+// A main for fuzz targets where libFuzzer is missing: runs each file (or each file of a folder) as it is, cut short,
+// and with single bytes changed. The changes are the same in every run.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
