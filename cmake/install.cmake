@@ -4,9 +4,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/isobath)
 
-install(TARGETS isobath EXPORT isobath-targets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/isobath)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/isobath
-        FILES_MATCHING PATTERN "*.h" PATTERN "*-inl.h" EXCLUDE PATTERN "cli" EXCLUDE)
+install(TARGETS isobath EXPORT isobath-targets FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/isobath)
 install(EXPORT isobath-targets NAMESPACE isobath:: DESTINATION ${package_dir})
 if(TARGET isobath_program)
   install(TARGETS isobath_program)
