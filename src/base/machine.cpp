@@ -13,7 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <fstream>
-#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -75,43 +75,45 @@ HWY_EXPORT(simd_name);
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// Repeats `run` (which returns an amount of work) for some seconds, at least three times; the best rate.
-double best_rate(double seconds, const std::function<double()>& run) {
-  double best = 0;
-  const double start = now_s();
-  for (int times = 0; times < 3 || now_s() - start < seconds; times++) {
-    const double begin = now_s(), work = run();
-    best = std::max(best, work / (now_s() - begin));
-  }
-  return best;
+// The sum over threads of each one's best rate of work per second. All run at once, in pieces shorter than a time
+// slice, each against its own clock: other load on the machine slows some pieces, not the best. make_run() is called on
+// the thread and returns a function that does one piece and returns its work.
+template <class MakeRun>
+double best_rate(int threads, double seconds, MakeRun make_run) {
+  std::vector<double> best(size_t(threads), 0.0);
+  parallel_for(threads, 0, [&](int64_t thread) {
+    auto run = make_run();
+    const double start = now_s();
+    for (int times = 0; times < 3 || now_s() - start < seconds; times++) {
+      const double begin = now_s(), work = run();
+      best[size_t(thread)] = std::max(best[size_t(thread)], work / (now_s() - begin));
+    }
+  });
+  return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
 double fma_flop_s(int threads, double seconds) {
-  constexpr int64_t kRounds = 200'000;  // 1 to 3 ms: long beside a fork, short beside a time slice
-  volatile float factor = 0.5f, term = 1;
+  constexpr int64_t kRounds = 50'000;  // about half a millisecond
+  const volatile float factor = 0.5f, term = 1;
   std::atomic<float> sink{0};
-  return best_rate(seconds, [&] {
-    std::vector<double> flops(size_t(threads), 0.0);
-    parallel_for(threads, 0, [&](int64_t thread) {
+  return best_rate(threads, seconds, [&] {
+    return [&] {
       float sum = 0;
-      flops[size_t(thread)] = HWY_DYNAMIC_DISPATCH(run_fma)(kRounds, factor, term, &sum);
+      const double flops = HWY_DYNAMIC_DISPATCH(run_fma)(kRounds, factor, term, &sum);
       sink = sum;
-    });
-    double total = 0;
-    for (const double f : flops) total += f;
-    return total;
+      return flops;
+    };
   });
 }
 
 double read_byte_s(int threads, double seconds) {
-  constexpr int64_t kFloatsPerThread = int64_t(16) << 20;  // 64 MB
-  std::vector<float> memory(size_t(kFloatsPerThread * threads), 1.0f);
+  constexpr int64_t kFloats = int64_t(16) << 20;  // 64 MB a thread, first touched by it
   std::atomic<float> sink{0};
-  return best_rate(seconds, [&] {
-    parallel_for(threads, 0, [&](int64_t thread) {
-      sink = HWY_DYNAMIC_DISPATCH(run_read)(memory.data() + thread * kFloatsPerThread, kFloatsPerThread);
-    });
-    return double(memory.size() * sizeof(float));
+  return best_rate(threads, seconds, [&] {
+    return [&, memory = std::vector<float>(size_t(kFloats), 1.0f)] {
+      sink = HWY_DYNAMIC_DISPATCH(run_read)(memory.data(), kFloats);
+      return double(kFloats * sizeof(float));
+    };
   });
 }
 

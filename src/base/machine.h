@@ -13,7 +13,7 @@ struct MachinePeak {
   std::string simd;  // the instruction set that our kernels use here
 };
 
-// The best of several short runs that take `seconds` in all, beside 64 MB per thread to read from. Not cached.
+// The best of many short runs, `seconds` in all and the time to fill 64 MB per thread to read from. Not cached.
 MachinePeak measure_machine_peak(double seconds = 0.3);
 
 }  // namespace isobath
