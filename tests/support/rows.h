@@ -13,11 +13,11 @@
 
 namespace isobath::testing {
 
-// A list of int32 that is also a view. No entries is the empty list, not an argument left out.
+// A list of int32 that is also a view.
 struct List {
   std::vector<int32_t> values;
-  List(std::initializer_list<int32_t> v) : values(v) { values.reserve(1); }
-  explicit List(int64_t n, int32_t fill = -1) : values(size_t(n), fill) { values.reserve(1); }
+  List(std::initializer_list<int32_t> v) : values(v) {}
+  explicit List(int64_t n, int32_t fill = -1) : values(size_t(n), fill) {}
   operator I32() { return {values.data(), {int64_t(values.size())}}; }
   operator CI32() const { return {values.data(), {int64_t(values.size())}}; }
   int32_t& operator[](int64_t i) { return values[size_t(i)]; }
