@@ -52,7 +52,8 @@ struct Case {
 TEST(Linear, AgreesWithFloat64) {
   const std::vector<Case> cases = {{1, 1, 1, 1},        {3, 1, 64, 3},         {5, 64, 1, 9},
                                    {7, 257, 96, 7},     {70, 96, 33, 128},     {53, 33, 17, 64, {53}},
-                                   {100, 65, 129, 200}, {31, 48, 80, 31, {8}}, {129, 16, 7, 4096, {}}};
+                                   {100, 65, 129, 200}, {31, 48, 80, 31, {8}}, {129, 16, 7, 4096},
+                                   {500, 9, 11, 600},   {1100, 7, 5, 2048}};
   for (const auto& [M, N, K, max_rows, exact] : cases) {
     SCOPED_TRACE(fmt::format("M {} N {} K {} of {}", M, N, K, max_rows));
     Made made(N, K, max_rows, exact);
