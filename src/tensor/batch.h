@@ -8,6 +8,9 @@
 
 namespace isobath {
 
+// What the tokens of a row's sequence are to each other: one sequence, or several documents packed into it.
+enum class Scope : uint8_t { kSequence, kDocument };
+
 struct Batch {
   CI32 token;           // (N)
   CI32 target;          // (N) the token to predict, -1: not scored; empty: nothing is scored

@@ -1,0 +1,123 @@
+#include "model/activations.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/parallel.h"
+#include "ops/rope.h"
+#include "ops/select.h"
+
+namespace isobath {
+
+int64_t planned_rows(const ModelConfig& c, int64_t block, const BatchLimits& limits, Purpose purpose) {
+  if (purpose == Purpose::kForward || !c.routed(block)) return limits.rows();
+  const double capacity = c.capacity(block);
+  if (c.routing.capacity_scope == Scope::kSequence) return limits.sequences * capacity_rows(capacity, limits.T);
+  // Each document takes max(1, floor(C T_d)) rows, so at most C T and one more per document.
+  const int64_t most = int64_t(std::floor(capacity * double(limits.T) + 1e-9)) + limits.max_documents;
+  return limits.sequences * std::min(limits.T, most);
+}
+
+int64_t head_chunk(const ModelConfig& c, int64_t rows) {
+  constexpr int64_t kLogits = int64_t{1} << 20;  // 4 MB: stays in cache between product, softmax and product
+  const int64_t chunk = std::clamp<int64_t>(kLogits / c.vocab_size, 256, 4096);
+  return std::min(rows, chunk);
+}
+
+Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpose purpose,
+                         Allocate allocate)
+    : block(size_t(c.num_hidden_layers)), limits_(limits), purpose_(purpose) {
+  const int64_t N = limits.rows(), D = c.hidden_size;
+  plan_.add("x", x, {N, D});
+  if (purpose == Purpose::kTrain) plan_.add("dx", dx, {N, D});
+  plan_.add("loss", loss, {N});
+  plan_.add("entropy", entropy, {N});
+  plan_.add("rope", rope, {c.max_position_embeddings, c.head_dim});
+  for (int64_t l = 0; l < c.num_hidden_layers; l++)
+    if (c.routed(l)) plan_router(c, l);
+  const int64_t shared = plan_.mark();
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+    if (purpose == Purpose::kForward) plan_.rewind(shared);
+    plan_block(c, l);
+  }
+  if (purpose == Purpose::kForward) plan_.rewind(std::max(shared, plan_.bytes()));
+  plan_scratch(c);
+  list_sizes_.push_back(N);
+  if (purpose == Purpose::kTrain)
+    for (int64_t l = 0; l < c.num_hidden_layers; l++) list_sizes_.push_back(planned_rows(c, l, limits, purpose));
+  std::sort(list_sizes_.begin(), list_sizes_.end());
+  list_sizes_.erase(std::unique(list_sizes_.begin(), list_sizes_.end()), list_sizes_.end());
+  if (allocate == Allocate::kNo) return;
+  arena_ = Arena(plan_);
+  rope_table(rope, c.rope_theta);
+}
+
+void Activations::plan_block(const ModelConfig& c, int64_t l) {
+  BlockActs& b = block[size_t(l)];
+  const bool train = purpose_ == Purpose::kTrain, routed = c.routed(l);
+  const int64_t S = planned_rows(c, l, limits_, purpose_);
+  const int64_t D = c.hidden_size, F = c.intermediate_size;
+  const Heads heads = c.heads();
+  const std::string prefix = "block." + std::to_string(l) + ".";
+  plan_.add(prefix + "saved", b.saved, {S, D});
+  plan_.add(prefix + "rstd1", b.rstd1, {S});
+  plan_.add(prefix + "qkv", b.qkv, {S, heads.qkv_cols()});
+  plan_.add(prefix + "o", b.o, {S, heads.q_cols()});
+  if (train) plan_.add(prefix + "lse", b.lse, {S, heads.H});
+  plan_.add(prefix + "a", b.a, {S, D});
+  plan_.add(prefix + "rstd2", b.rstd2, {S});
+  plan_.add(prefix + "uv", b.uv, {S, 2 * F});
+  if (routed || !train) plan_.add(prefix + "m", b.m, {S, D});
+}
+
+// Scores and choices outlive the pass in every purpose: pictures and statistics are made of them.
+void Activations::plan_router(const ModelConfig& c, int64_t l) {
+  RouterActs& r = block[size_t(l)].router;
+  const bool train = purpose_ == Purpose::kTrain;
+  const int64_t S = planned_rows(c, l, limits_, purpose_), N = limits_.rows();
+  const std::string prefix = "block." + std::to_string(l) + ".";
+  plan_.add(prefix + "router.score", r.score, {N});
+  if (train) plan_.add(prefix + "router.dscore", r.dscore, {N});
+  plan_.add(prefix + "router.gate", r.gate, {S});
+  if (train) plan_.add(prefix + "router.dgate", r.dgate, {S});
+  plan_.add(prefix + "router.index", r.index, {S});
+  plan_.add(prefix + "router.position", r.position, {S});
+  plan_.add(prefix + "router.segment_begin", r.segment_begin, {limits_.runs() + 1});
+  plan_.add(prefix + "router.chosen_begin", r.chosen_begin, {limits_.runs() + 1});
+}
+
+void Activations::plan_scratch(const ModelConfig& c) {
+  Scratch& s = scratch;
+  const int64_t N = limits_.rows(), D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
+  int64_t S = 0;  // the longest list
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) S = std::max(S, planned_rows(c, l, limits_, purpose_));
+  const Heads heads = c.heads();
+  const int64_t chunk = head_chunk(c, N);
+  plan_.add("scratch.select", s.select, {N});
+  plan_.add("scratch.predicted", s.predicted, {N});
+  if (c.has_predictor()) plan_.add("scratch.hidden", s.hidden, {N, P});
+  if (purpose_ == Purpose::kTrain) {
+    plan_.add("scratch.dpredicted", s.dpredicted, {N});
+    plan_.add("scratch.partial", s.partial, {kGradChunks, std::max(D, 2 * P + 1)});
+  }
+
+  // The blocks' scratch and the head's never live together.
+  const int64_t together = plan_.mark();
+  plan_.add("scratch.normed", s.normed, {S, D});
+  plan_.add("scratch.h", s.h, {S, F});
+  if (purpose_ == Purpose::kTrain) {
+    plan_.add("scratch.m", s.m, {S, D});
+    plan_.add("scratch.ddelta", s.ddelta, {S, D});
+    plan_.add("scratch.dz1", s.dz1, {S, D});
+    plan_.add("scratch.dz2", s.dz2, {S, D});
+    plan_.add("scratch.dnormed", s.dnormed, {S, D});
+    plan_.add("scratch.dqkv", s.dqkv, {S, heads.qkv_cols()});
+    plan_.add("scratch.dout", s.dout, {S, heads.q_cols()});
+  }
+  plan_.rewind(together);
+  plan_.add("scratch.logits", s.logits, {chunk, c.vocab_size});
+  plan_.add("scratch.chunk_normed", s.chunk_normed, {chunk, D});
+  plan_.add("scratch.chunk_rstd", s.chunk_rstd, {chunk});
+}
+
+}  // namespace isobath

@@ -1,0 +1,121 @@
+// The list of buffers: what a forward pass leaves for the backward pass, and scratch. Planned from the config, allocated
+// once. Buffers of routed blocks have S rows, not N: that is where the memory saving of the method becomes visible.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "model/weights.h"
+#include "ops/bce.h"
+#include "tensor/arena.h"
+#include "tensor/batch.h"
+
+namespace isobath {
+
+// The batches that a set of buffers can take.
+struct BatchLimits {
+  int64_t sequences = 1;      // B
+  int64_t T = 1;              // rows of one sequence
+  int64_t max_documents = 1;  // runs of one sequence, if it is cut into documents
+  int64_t rows() const { return sequences * T; }
+  int64_t runs() const { return sequences * max_documents; }
+};
+
+enum class Purpose : uint8_t {
+  kTrain,    // every block keeps what backward needs; routed blocks have room for the top-k choice
+  kForward,  // all blocks share one set of buffers, with room for any choice
+};
+
+// Rows of a batch that a layer works on: all of them, or the ones that a router chose.
+struct RowList {
+  CI32 index;          // (S) rows of the batch, ascending; empty: all
+  CI32 position;       // (S) for RoPE: the original positions
+  CI32 segment_begin;  // (segments+1) runs of list rows that see each other
+  int64_t rows = 0;    // S
+};
+
+struct RouterActs {
+  F32 score;          // (N)
+  F32 dscore;         // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
+  F32 gate, dgate;    // (S)
+  I32 index;          // (S)
+  I32 position;       // (S)
+  I32 segment_begin;  // (segments+1)
+  I32 chosen_begin;   // (runs+1)
+  RowList list;       // the choice of the last forward pass
+  Agreement agreement;    // of the causal rule with that choice, if top-k made it
+  double auxiliary_sum = 0;  // binary cross-entropy summed over rows
+};
+
+struct BlockActs {
+  F32 saved;   // (S,D) the rows' inputs
+  F32 rstd1;   // (S)
+  F32 qkv;     // (S,(H+2G)K) after RoPE
+  F32 o;       // (S,HK)
+  F32 lse;     // (S,H)
+  F32 a;       // (S,D) attention's output
+  F32 rstd2;   // (S)
+  F32 uv;      // (S,2F)
+  F32 m;       // (S,D) MLP's output: kept where the gate's gradient needs it; empty in dense blocks in training
+  RouterActs router;
+  RowList list;  // of the last forward pass
+};
+
+struct Scratch {
+  F32 normed;       // (S,D)
+  F32 h;            // (S,F)
+  F32 m;            // (S,D) of dense blocks in training
+  F32 ddelta;       // (S,D)
+  F32 dz1, dz2;     // (S,D)
+  F32 dnormed;      // (S,D)
+  F32 dqkv;         // (S,(H+2G)K)
+  F32 dout;         // (S,HK)
+  F32 partial;      // (kGradChunks, max(D, 2P+1))
+  F32 predicted;    // (N) logits of the causal rule
+  F32 dpredicted;   // (N)
+  F32 hidden;       // (N,P) of the predictor
+  I32 select;       // (N)
+  F32 logits;       // (chunk,V)
+  F32 chunk_normed; // (chunk,D)
+  F32 chunk_rstd;   // (chunk)
+};
+
+class Activations {
+ public:
+  // allocate = kNo: the plan only; no buffer may be touched.
+  enum class Allocate : uint8_t { kYes, kNo };
+  Activations(const ModelConfig& config, const BatchLimits& limits, Purpose purpose,
+              Allocate allocate = Allocate::kYes);
+  Activations(const Activations&) = delete;
+  Activations& operator=(const Activations&) = delete;
+
+  F32 x;               // (N,D) the residual stream
+  F32 dx;              // (N,D)
+  F32 loss, entropy;   // (N) per row, nats
+  F32 rope;            // (positions,K)
+  std::vector<BlockActs> block;
+  Scratch scratch;
+
+  const BatchLimits& limits() const { return limits_; }
+  Purpose purpose() const { return purpose_; }
+  const Plan& plan() const { return plan_; }
+  std::vector<int64_t> list_sizes() const { return list_sizes_; }  // distinct S of the blocks, and N
+
+ private:
+  void plan_block(const ModelConfig& config, int64_t l);
+  void plan_router(const ModelConfig& config, int64_t l);
+  void plan_scratch(const ModelConfig& config);
+  BatchLimits limits_;
+  Purpose purpose_;
+  std::vector<int64_t> list_sizes_;
+  Plan plan_;
+  Arena arena_;
+};
+
+// Rows that a block is planned for: N for dense blocks, the top-k choice for routed ones in training.
+int64_t planned_rows(const ModelConfig& config, int64_t block, const BatchLimits& limits, Purpose purpose);
+// Rows of one chunk of the output head: enough for a full-speed product, few enough to keep logits small.
+int64_t head_chunk(const ModelConfig& config, int64_t rows);
+}  // namespace isobath

@@ -1,0 +1,31 @@
+// A Llama block over a list of rows, without its residual: the router, if there is one, never reaches in here.
+//   a = Attn(norm1(x_list)),  m = MLP(norm2(x_list + a)),  delta = a + m        (design section 3.1)
+#pragma once
+
+#include "model/activations.h"
+#include "model/kv.h"
+#include "model/weights.h"
+
+namespace isobath {
+
+// What a layer adds to its rows: first + second, second may be empty.
+struct Delta {
+  F32 first, second;  // (S,D)
+};
+
+struct BlockContext {
+  const ModelConfig& config;
+  const BlockWeights& weights;
+  const BlockProducts& products;
+  CF32 rope;
+  Scratch& scratch;
+};
+
+// x (N,D), list.rows = S. With slots, the rows' keys and values are appended to their sequence's slot (one segment per
+// slot) and attention reads the slots; without, it reads the list's own keys.
+Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots);
+
+// delta's gradient in, gradients of x_list out as two summands; weight gradients are added.
+Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& gradient, F32 ddelta);
+
+}  // namespace isobath

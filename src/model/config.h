@@ -1,0 +1,129 @@
+// The shape of a model, as data. Names are those of config.json (Hugging Face Llama) and of its object
+// "mixture_of_depths"; the TOML sections [model] and [routing] and the flags use the same ones.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "ops/attention.h"
+#include "ops/router.h"
+#include "tensor/batch.h"
+
+namespace isobath {
+
+enum class Topology : uint8_t { kDense, kJoint };
+enum class Router : uint8_t { kLearned, kRandom };
+enum class Causal : uint8_t { kNone, kBce, kPredictor };
+
+// The words for an enum in files and flags, in the order of its values.
+template <class E>
+inline constexpr std::array<const char*, 0> kNames{};
+template <>
+inline constexpr std::array kNames<Topology>{"dense", "joint"};
+template <>
+inline constexpr std::array kNames<Router>{"learned", "random"};
+template <>
+inline constexpr std::array kNames<Causal>{"none", "bce", "predictor"};
+template <>
+inline constexpr std::array kNames<Gate>{"raw", "sigmoid", "tanh"};
+template <>
+inline constexpr std::array kNames<Scope>{"sequence", "document"};
+
+template <class E>
+const char* name_of(E value) {
+  return kNames<E>[size_t(value)];
+}
+// "raw, sigmoid, tanh", for messages
+template <class E>
+std::string names_of() {
+  std::string all;
+  for (const char* name : kNames<E>) all += (all.empty() ? "" : ", ") + std::string(name);
+  return all;
+}
+
+struct RoutingConfig {
+  Topology topology = Topology::kDense;
+  int64_t every = 2;                // 2: blocks 1, 3, 5, ... are routed, block 0 is dense
+  std::vector<int64_t> blocks;      // instead of every: the routed blocks, counted from 0
+  std::vector<double> capacity{0.125};  // share of rows that a routed block takes: one for all, or one per block
+  Gate gate = Gate::kRaw;
+  Router router = Router::kLearned;
+  bool router_bias = false;
+  Causal causal = Causal::kBce;
+  double aux_weight = 0.01;
+  int64_t predictor_width = 0;      // 0: max(16, D/16)
+  Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
+};
+
+struct ModelConfig {
+  int64_t vocab_size = 0;           // from the tokenizer
+  int64_t hidden_size = 64;         // D
+  int64_t intermediate_size = 0;    // F; 0: 8/3 D, rounded up to a multiple of 16
+  int64_t num_hidden_layers = 4;    // L
+  int64_t num_attention_heads = 2;  // H
+  int64_t num_key_value_heads = 0;  // G; 0: H
+  int64_t head_dim = 0;             // K; 0: D / H
+  int64_t max_position_embeddings = 0;  // 0: the context trained on
+  double rms_norm_eps = 1e-5;
+  double rope_theta = 10000;
+  bool tie_word_embeddings = false;
+  RoutingConfig routing;
+
+  int64_t bos_token_id = -1;
+  std::vector<int64_t> eos_token_id;
+  nlohmann::json other = nlohmann::json::object();  // keys of config.json that are not ours to interpret: kept
+
+  Heads heads() const { return {num_attention_heads, num_key_value_heads, head_dim}; }
+  bool routed(int64_t block) const;
+  double capacity(int64_t block) const;  // 1 for dense blocks
+  int64_t routed_blocks() const;
+  bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
+  bool has_causal_rule() const;
+  int64_t predictor_width() const;
+};
+
+// Every option once: reading TOML, flags, help, config.json and the printed banner walk this list.
+template <class Config, class Visit>
+void for_each_model_option(Config& c, Visit visit) {
+  visit("model", "hidden_size", c.hidden_size, "model width D");
+  visit("model", "intermediate_size", c.intermediate_size, "MLP width F; 0: 8/3 D rounded up to a multiple of 16");
+  visit("model", "num_hidden_layers", c.num_hidden_layers, "blocks L");
+  visit("model", "num_attention_heads", c.num_attention_heads, "query heads H");
+  visit("model", "num_key_value_heads", c.num_key_value_heads, "key/value heads G; 0: as many as query heads");
+  visit("model", "head_dim", c.head_dim, "head size K; 0: D / H");
+  visit("model", "max_position_embeddings", c.max_position_embeddings, "largest context; 0: the context trained on");
+  visit("model", "rms_norm_eps", c.rms_norm_eps, "added to the mean square in the norms");
+  visit("model", "rope_theta", c.rope_theta, "base of the rotary frequencies");
+  visit("model", "tie_word_embeddings", c.tie_word_embeddings, "the head is the embedding table");
+}
+template <class Config, class Visit>
+void for_each_routing_option(Config& r, Visit visit) {
+  visit("routing", "topology", r.topology, "which parts of a routed block are routed");
+  visit("routing", "every", r.every, "route every n-th block (2: blocks 1, 3, 5, ...)");
+  visit("routing", "blocks", r.blocks, "route these blocks, counted from 0, instead of every n-th");
+  visit("routing", "capacity", r.capacity, "share of tokens a routed block takes, in (0,1]; one, or one per block");
+  visit("routing", "gate", r.gate, "how the router weight multiplies the block's output");
+  visit("routing", "router", r.router, "learned, or random as the paper's control");
+  visit("routing", "router_bias", r.router_bias, "add a bias to the router score");
+  visit("routing", "causal", r.causal, "rule that replaces top-k when text is generated");
+  visit("routing", "aux_weight", r.aux_weight, "weight of the router's cross-entropy (causal = bce)");
+  visit("routing", "predictor_width", r.predictor_width, "hidden width of the predictor; 0: max(16, D/16)");
+  visit("routing", "capacity_scope", r.capacity_scope, "what competes for capacity: the sequence, or each document in it");
+  visit("routing", "attention_scope", r.attention_scope, "what attends to each other: the sequence, or each document");
+}
+
+// Fills what is 0 with its default for a context of T tokens, and checks everything.
+// Throws Error naming key, value and what was expected.
+void resolve(ModelConfig& config, int64_t T);
+
+// config.json. Reading keeps unknown keys and refuses by name the ones that change the mathematics and are not built.
+nlohmann::json to_json(const ModelConfig& config);
+ModelConfig config_from_json(const nlohmann::json& json, const std::string& path);
+
+// The same model without routing: the twin that figures are compared with.
+ModelConfig dense_twin(ModelConfig config);
+
+}  // namespace isobath

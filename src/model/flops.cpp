@@ -1,0 +1,142 @@
+#include "model/flops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "ops/attention.h"
+#include "ops/linear.h"
+#include "ops/select.h"
+
+namespace isobath {
+namespace {
+
+int64_t sum_of_squares(CI32 begin) {
+  int64_t sum = 0;
+  for (int64_t s = 0; s + 1 < begin.numel(); s++) {
+    const int64_t n = begin[s + 1] - begin[s];
+    sum += n * n;
+  }
+  return sum;
+}
+
+// FLOPs of a block over `rows` of N rows, `squares` being the sum of n*n over its segments.
+BlockFlops block_flops(const ModelConfig& c, int64_t block, int64_t N, int64_t rows, int64_t squares) {
+  const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
+  const Heads heads = c.heads();
+  BlockFlops flops;
+  flops.rows = rows;
+  flops.projections = 2 * rows * D * (heads.qkv_cols() + heads.q_cols());
+  flops.attention = 2 * 2 * squares * heads.q_cols();
+  flops.mlp = 2 * rows * 3 * D * F;
+  if (c.routed(block)) {
+    if (c.routing.router == Router::kLearned) flops.router += 2 * N * D;
+    if (c.has_predictor()) flops.router += 2 * N * (D * P + P);
+  }
+  return flops;
+}
+
+}  // namespace
+
+int64_t ModelFlops::forward() const {
+  int64_t sum = head;
+  for (const BlockFlops& b : block) sum += b.total();
+  return sum;
+}
+
+ModelFlops model_flops(const ModelConfig& c, CI32 capacity_begin, CI32 segment_begin) {
+  const int64_t N = capacity_begin[capacity_begin.numel() - 1];
+  ModelFlops flops;
+  flops.head = 2 * N * c.hidden_size * c.vocab_size;
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+    int64_t rows = N, squares = sum_of_squares(segment_begin);
+    if (c.routed(l)) {
+      rows = squares = 0;
+      for (int64_t s = 0; s + 1 < capacity_begin.numel(); s++) {
+        const int64_t k = capacity_rows(c.capacity(l), capacity_begin[s + 1] - capacity_begin[s]);
+        rows += k;
+        squares += k * k;
+      }
+    }
+    flops.block.push_back(block_flops(c, l, N, rows, squares));
+  }
+  return flops;
+}
+
+ModelFlops model_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
+  int32_t one[] = {0, int32_t(T)};
+  ModelFlops flops = model_flops(c, {one, {2}}, {one, {2}});
+  flops.head *= sequences;
+  for (BlockFlops& b : flops.block) {
+    b.rows *= sequences;
+    b.projections *= sequences;
+    b.attention *= sequences;
+    b.mlp *= sequences;
+    b.router *= sequences;
+  }
+  return flops;
+}
+
+int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
+  const ModelFlops flops = model_flops(c, sequences, T);
+  int64_t sum = flops.head;
+  for (const BlockFlops& b : flops.block) sum += b.projections + b.attention / 2 + b.mlp;
+  return 3 * sum;
+}
+
+ExecutedCount executed_multiply_adds(const ModelConfig& c, const Activations& acts, const Batch& batch) {
+  const int64_t N = batch.rows(), D = c.hidden_size, F = c.intermediate_size, V = c.vocab_size;
+  const int64_t P = c.predictor_width();
+  const Heads heads = c.heads();
+  ExecutedCount count;
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+    const RowList& list = acts.block[size_t(l)].list;
+    const int64_t S = list.rows;
+    const int64_t products = linear_multiply_adds(S, heads.qkv_cols(), D) + linear_multiply_adds(S, D, heads.q_cols()) +
+                             linear_multiply_adds(S, 2 * F, D) + linear_multiply_adds(S, D, F);
+    count.forward += products;
+    count.backward += 2 * products;
+    for (int64_t g = 0; S > 0 && g + 1 < list.segment_begin.numel(); g++) {
+      const int64_t n = list.segment_begin[g + 1] - list.segment_begin[g];
+      count.forward += attention_forward_multiply_adds(n, heads);
+      count.backward += attention_backward_multiply_adds(n, heads);
+    }
+    if (!c.routed(l)) continue;
+    if (c.routing.router == Router::kLearned) {
+      count.forward += N * D;                                       // score
+      count.backward += S * D;                                      // its weight gradient, through the gate
+      if (c.routing.causal == Causal::kBce) count.backward += N * D;  // and through the auxiliary loss
+    }
+    if (c.has_predictor()) {
+      count.forward += linear_multiply_adds(N, P, D) + N * P;
+      count.backward += linear_multiply_adds(N, P, D) + N * P;      // x gets no gradient
+    }
+  }
+  count.forward += linear_multiply_adds(N, V, D);
+  count.backward += 2 * linear_multiply_adds(N, V, D);
+  return count;
+}
+
+Budget plan_budget(const ModelConfig& c, int64_t sequences, int64_t T, double flops) {
+  const double per_sequence = double(model_flops(c, 1, T).training());
+  const double per_step = per_sequence * double(sequences);
+  require(flops >= per_sequence, "a budget of {:.3g} FLOPs is less than one sequence ({:.3g}); raise --flops or lower "
+          "context or model size", flops, per_sequence);
+  Budget budget;
+  budget.steps = std::max<int64_t>(1, std::llround(flops / per_step));
+  budget.flops = double(budget.steps) * per_step;
+  if (budget.steps >= 1000) return budget;
+  const int64_t whole = std::llround(flops / per_sequence);  // sequences in all
+  budget.steps = (whole + sequences - 1) / sequences;
+  budget.last_sequences = whole % sequences;
+  budget.flops = double(whole) * per_sequence;
+  return budget;
+}
+
+double kv_bytes_per_token(const ModelConfig& c) {
+  double rows = 0;
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) rows += c.capacity(l);
+  return rows * 2 * double(c.heads().kv_cols()) * 4;
+}
+
+}  // namespace isobath

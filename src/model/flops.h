@@ -1,0 +1,58 @@
+// Two counts of work, never mixed (design section 3.7). A multiply-add is 2 FLOPs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/activations.h"
+#include "model/config.h"
+#include "tensor/batch.h"
+
+namespace isobath {
+
+// Model FLOPs: every matrix product of the forward pass; attention over n rows counts n*n, not halved. What budgets and
+// isoFLOP curves use. Integers: exact.
+struct BlockFlops {
+  int64_t rows = 0;        // rows that go through the block, summed over sequences
+  int64_t projections = 0; // q, k, v, o
+  int64_t attention = 0;   // scores and mix
+  int64_t mlp = 0;
+  int64_t router = 0;      // router and predictor, over all rows
+  int64_t total() const { return projections + attention + mlp + router; }
+};
+struct ModelFlops {
+  std::vector<BlockFlops> block;
+  int64_t head = 0;
+  int64_t forward() const;
+  int64_t training() const { return 3 * forward(); }
+};
+// Of a batch whose runs are known: `capacity_begin` says what competes for capacity, `segment_begin` what attends.
+// Routed blocks count the top-k choice.
+ModelFlops model_flops(const ModelConfig& config, CI32 capacity_begin, CI32 segment_begin);
+// Of `sequences` whole sequences of T tokens.
+ModelFlops model_flops(const ModelConfig& config, int64_t sequences, int64_t T);
+
+// FLOPs of one training step by the convention of utilisation figures: attention's causal half, no router, no
+// recompute, 3 x forward. The share of peak that is printed is this over time and peak.
+int64_t utilisation_flops(const ModelConfig& config, int64_t sequences, int64_t T);
+
+// Multiply-adds that the kernels will have executed for one pass over a batch whose choice is in acts: equal to
+// what they count, to the unit.
+struct ExecutedCount {
+  int64_t forward = 0, backward = 0;
+};
+ExecutedCount executed_multiply_adds(const ModelConfig& config, const Activations& acts, const Batch& batch);
+
+// Steps that a budget buys, and the sequences of the last one (0: whole): under 1,000 steps the last batch shrinks, so
+// that the total is within 0.1% of the budget or within half a sequence of it.
+struct Budget {
+  int64_t steps = 0;
+  int64_t last_sequences = 0;
+  double flops = 0;  // what the run will have spent
+};
+Budget plan_budget(const ModelConfig& config, int64_t sequences, int64_t T, double flops);
+
+// Bytes of keys and values per token, fp32, at the planned share, and of the dense twin.
+double kv_bytes_per_token(const ModelConfig& config);
+
+}  // namespace isobath

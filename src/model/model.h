@@ -1,0 +1,26 @@
+// A model ready to run: config, weights and packed products. What evaluation and generation share.
+#pragma once
+
+#include <memory>
+
+#include "model/config.h"
+#include "model/weights.h"
+
+namespace isobath {
+
+class Model {
+ public:
+  explicit Model(const ModelConfig& config) : weights(config) {}
+
+  // Plans the products for lists of up to `rows` rows, and packs. Call again for more rows or after weights changed.
+  void prepare(int64_t rows, bool backward = false, std::vector<int64_t> exact = {});
+
+  const ModelConfig& config() const { return weights.config(); }
+  WeightSet weights;
+  std::unique_ptr<Products> products;
+
+ private:
+  int64_t rows_ = 0;
+};
+
+}  // namespace isobath

@@ -1,0 +1,24 @@
+// Weights from named tensors, whoever stores them. The names are the list's own (Hugging Face Llama and ours).
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/weights.h"
+
+namespace isobath {
+
+// Named tensors, wherever they are: a folder of safetensors (checkpoint/safetensors.h), a test.
+struct TensorSource {
+  std::vector<std::string> names;
+  std::function<void(const std::string& name, F32 into)> read;  // throws Error on another shape or type
+  std::string where;                                            // for messages
+};
+
+// Fills every weight of the list. Throws Error naming the tensors that are missing, and those that are there but not in
+// the list (a routed checkpoint read as a dense model), except ones that carry no weight of their own: rotary inv_freq
+// tables, and lm_head where it is tied.
+void read_weights(WeightSet& set, const TensorSource& source);
+
+}  // namespace isobath

@@ -1,0 +1,141 @@
+#include "model/weights.h"
+
+#include <cmath>
+
+#include "base/file.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+
+namespace isobath {
+namespace {
+
+void visit_router(const ModelConfig& c, const std::string& prefix, RouterWeights& r, const VisitWeight& visit) {
+  if (c.routing.router == Router::kRandom) return;
+  const int64_t D = c.hidden_size, P = c.predictor_width();
+  visit({prefix + "router.weight", {D}, Kind::kRouter}, r.w);
+  if (c.routing.router_bias) visit({prefix + "router.bias", {1}, Kind::kRouter}, r.bias);
+  if (!c.has_predictor()) return;
+  visit({prefix + "predictor.fc1.weight", {P, D}, Kind::kPredictor}, r.fc1);
+  visit({prefix + "predictor.fc1.bias", {P}, Kind::kPredictor}, r.fc1_bias);
+  visit({prefix + "predictor.fc2.weight", {1, P}, Kind::kPredictor}, r.fc2);
+  visit({prefix + "predictor.fc2.bias", {1}, Kind::kPredictor}, r.fc2_bias);
+}
+
+bool follows_its_neighbour(const std::string& name) {
+  return name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight") || name.ends_with("up_proj.weight");
+}
+
+// The standard deviation of a weight's start value; 0: see start_constant.
+double start_deviation(const WeightInfo& info, int64_t L) {
+  const double fan_in = double(info.shape.cols());
+  switch (info.kind) {
+    case Kind::kMatrix: return 1 / std::sqrt(fan_in);
+    case Kind::kOutput: return 1 / std::sqrt(fan_in) / std::sqrt(2.0 * double(L));
+    case Kind::kEmbedding: return 1 / std::sqrt(fan_in);
+    case Kind::kRouter: return info.name.ends_with("bias") ? 0 : 0.02;
+    case Kind::kPredictor: return info.name.ends_with("bias") ? 0 : 1 / std::sqrt(fan_in);
+    case Kind::kNorm: return 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void for_each_weight(const ModelConfig& c, Weights& w, const VisitWeight& visit) {
+  const int64_t D = c.hidden_size, F = c.intermediate_size, V = c.vocab_size;
+  const Heads heads = c.heads();
+  w.block.resize(size_t(c.num_hidden_layers));
+  visit({"model.embed_tokens.weight", {V, D}, Kind::kEmbedding}, w.embed);
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+    BlockWeights& b = w.block[size_t(l)];
+    const std::string prefix = "model.layers." + std::to_string(l) + ".";
+    visit({prefix + "input_layernorm.weight", {D}, Kind::kNorm}, b.norm1);
+    visit({prefix + "self_attn.q_proj.weight", {heads.q_cols(), D}, Kind::kMatrix}, b.q);
+    visit({prefix + "self_attn.k_proj.weight", {heads.kv_cols(), D}, Kind::kMatrix}, b.k);
+    visit({prefix + "self_attn.v_proj.weight", {heads.kv_cols(), D}, Kind::kMatrix}, b.v);
+    visit({prefix + "self_attn.o_proj.weight", {D, heads.q_cols()}, Kind::kOutput}, b.o);
+    visit({prefix + "post_attention_layernorm.weight", {D}, Kind::kNorm}, b.norm2);
+    visit({prefix + "mlp.gate_proj.weight", {F, D}, Kind::kMatrix}, b.gate);
+    visit({prefix + "mlp.up_proj.weight", {F, D}, Kind::kMatrix}, b.up);
+    visit({prefix + "mlp.down_proj.weight", {D, F}, Kind::kOutput}, b.down);
+    if (c.routed(l)) visit_router(c, prefix, b.router, visit);
+  }
+  visit({"model.norm.weight", {D}, Kind::kNorm}, w.norm);
+  if (!c.tie_word_embeddings) visit({"lm_head.weight", {V, D}, Kind::kMatrix}, w.head);
+}
+
+WeightSet::WeightSet(const ModelConfig& config) : config_(config) {
+  Plan plan;
+  for_each_weight(config_, weights_, [&](const WeightInfo& info, F32& view) {
+    if (follows_its_neighbour(info.name))
+      plan.add_adjacent(info.name, view, info.shape);
+    else
+      plan.add(info.name, view, info.shape);
+    list_.push_back(info);
+  });
+  arena_ = Arena(plan);
+  for_each_weight(config_, weights_, [&](const WeightInfo&, F32& view) { views_.push_back(view); });
+}
+
+int64_t WeightSet::numel() const {
+  int64_t n = 0;
+  for (const WeightInfo& info : list_) n += info.shape.numel();
+  return n;
+}
+
+int64_t count_weights(const ModelConfig& config) {
+  Weights unbound;
+  int64_t n = 0;
+  for_each_weight(config, unbound, [&](const WeightInfo& info, F32&) { n += info.shape.numel(); });
+  return n;
+}
+
+void initialize(WeightSet& set, uint64_t seed) {
+  for (size_t i = 0; i < set.list().size(); i++) {
+    const WeightInfo& info = set.list()[i];
+    const F32 w = set.at(i);
+    const float deviation = float(start_deviation(info, set.config().num_hidden_layers));
+    const float constant = info.kind == Kind::kNorm ? 1.0f : 0.0f;
+    const Rng rng(seed, Stream::kInit, uint32_t(hash_bytes(info.name)));
+    parallel_for(w.numel(), 1 << 12, [&](int64_t j) {
+      w[j] = deviation == 0 ? constant : deviation * rng.normal(uint64_t(j));
+    });
+  }
+}
+
+Products::Products(const ModelConfig& c, const Sizes& sizes) : block_(size_t(c.num_hidden_layers)) {
+  const Heads heads = c.heads();
+  const int64_t D = c.hidden_size, F = c.intermediate_size;
+  Plan plan;
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+    BlockProducts& b = block_[size_t(l)];
+    const std::string prefix = "packed." + std::to_string(l) + ".";
+    const auto add = [&](Linear& linear, const char* name, int64_t N, int64_t K) {
+      linear.plan(plan, prefix + name,
+                  {.N = N, .K = K, .max_rows = sizes.max_rows, .exact = sizes.exact, .backward = sizes.backward});
+    };
+    add(b.qkv, "qkv", heads.qkv_cols(), D);
+    add(b.o, "o", D, heads.q_cols());
+    add(b.gate_up, "gate_up", 2 * F, D);
+    add(b.down, "down", D, F);
+    if (c.has_predictor() && c.routed(l)) add(b.fc1, "fc1", c.predictor_width(), D);
+  }
+  const int64_t chunk[] = {sizes.head_rows};
+  head_.plan(plan, "packed.head",
+             {.N = c.vocab_size, .K = D, .max_rows = sizes.head_rows, .exact = chunk, .backward = sizes.backward});
+  arena_ = Arena(plan);
+}
+
+void Products::pack(const Weights& w) {
+  for (size_t l = 0; l < block_.size(); l++) {
+    const BlockWeights& b = w.block[l];
+    block_[l].qkv.pack(b.qkv());
+    block_[l].o.pack(b.o);
+    block_[l].gate_up.pack(b.gate_up());
+    block_[l].down.pack(b.down);
+    if (!b.router.fc1.empty()) block_[l].fc1.pack(b.router.fc1);
+  }
+  head_.pack(w.output_head());
+}
+
+}  // namespace isobath

@@ -1,0 +1,118 @@
+// The list of weights. Sizing, initial values, file names, decay, clipping, packing and printing walk it.
+//
+// q, k, v are neighbours in memory and so one matrix (qkv); gate and up likewise (gate_up): one product each.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/config.h"
+#include "ops/linear.h"
+#include "tensor/arena.h"
+
+namespace isobath {
+
+struct RouterWeights {
+  F32 w;     // (D)
+  F32 bias;  // (1) or empty
+  F32 fc1, fc1_bias, fc2, fc2_bias;  // predictor: (P,D), (P), (1,P), (1), or empty
+};
+
+struct BlockWeights {
+  F32 norm1;       // (D)
+  F32 q, k, v;     // (H*K, D), (G*K, D), (G*K, D)
+  F32 o;           // (D, H*K)
+  F32 norm2;       // (D)
+  F32 gate, up;    // (F, D) each
+  F32 down;        // (D, F)
+  RouterWeights router;
+
+  F32 qkv() const { return {q.data, {q.rows() + k.rows() + v.rows(), q.cols()}}; }
+  F32 gate_up() const { return {gate.data, {2 * gate.rows(), gate.cols()}}; }
+};
+
+struct Weights {
+  F32 embed;  // (V, D)
+  std::vector<BlockWeights> block;
+  F32 norm;   // (D)
+  F32 head;   // (V, D); empty when tied
+
+  CF32 output_head() const { return head.empty() ? embed : head; }
+};
+
+// How a weight starts and how it is trained.
+enum class Kind : uint8_t { kMatrix, kOutput, kEmbedding, kNorm, kRouter, kPredictor };
+inline bool decays(Kind kind) { return kind == Kind::kMatrix || kind == Kind::kOutput; }
+// The predictor is a model of its own: own clipping, outside the global norm.
+inline bool is_predictor(Kind kind) { return kind == Kind::kPredictor; }
+
+struct WeightInfo {
+  std::string name;  // as in the file
+  Shape shape;
+  Kind kind;
+};
+
+// Visits every weight in the order of the files: visit(info, view).
+using VisitWeight = std::function<void(const WeightInfo&, F32&)>;
+void for_each_weight(const ModelConfig& config, Weights& weights, const VisitWeight& visit);
+
+// One set of numbers in the shape of the weights: the weights, their gradients, AdamW's two moments.
+class WeightSet {
+ public:
+  explicit WeightSet(const ModelConfig& config);
+  WeightSet(const WeightSet&) = delete;
+  WeightSet& operator=(const WeightSet&) = delete;
+
+  const ModelConfig& config() const { return config_; }
+  Weights& weights() { return weights_; }
+  const Weights& weights() const { return weights_; }
+  const std::vector<WeightInfo>& list() const { return list_; }
+  F32 at(size_t i) const { return views_[i]; }  // of list()[i]
+  int64_t numel() const;
+  int64_t bytes() const { return arena_.bytes(); }
+
+ private:
+  ModelConfig config_;
+  Weights weights_;
+  std::vector<WeightInfo> list_;
+  std::vector<F32> views_;
+  Arena arena_;
+};
+
+// Start values of design section 3.8: a pure function of (seed, name, place), so that adding a weight moves no other.
+void initialize(WeightSet& weights, uint64_t seed);
+
+// Number of weights without allocating them.
+int64_t count_weights(const ModelConfig& config);
+
+// The products over one set of weights, packed once per change.
+struct BlockProducts {
+  Linear qkv, o, gate_up, down, fc1;
+};
+class Products {
+ public:
+  struct Sizes {
+    int64_t max_rows;
+    std::vector<int64_t> exact;  // list sizes that come at every step
+    int64_t head_rows;           // rows of the head's chunk
+    bool backward;
+  };
+  Products(const ModelConfig& config, const Sizes& sizes);
+  Products(const Products&) = delete;
+  Products& operator=(const Products&) = delete;
+
+  void pack(const Weights& weights);
+  const BlockProducts& block(int64_t l) const { return block_[size_t(l)]; }
+  const Linear& head() const { return head_; }
+  int64_t bytes() const { return arena_.bytes(); }
+
+ private:
+  std::vector<BlockProducts> block_;
+  Linear head_;
+  Arena arena_;
+};
+
+}  // namespace isobath
