@@ -49,7 +49,7 @@ int run_eval(const Arguments& a) {
           config.max_position_embeddings);
   Evaluator evaluator(config, text,
                       {.T = T, .B = a.batch, .capacity_scope = config.routing.capacity_scope,
-                       .attention_scope = config.routing.attention_scope, .eos = loaded.tokenizer.eos()});
+                       .attention_scope = config.routing.attention_scope});
   loaded.model->prepare(evaluator.rows());
   const double bytes = text.text_bytes() > 0 ? double(text.text_bytes()) / double(text.size()) : 0;
   Progress progress("window");

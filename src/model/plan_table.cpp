@@ -23,7 +23,7 @@ double executed_block_flops(const ModelConfig& c, int64_t l, int64_t T, int64_t 
                   attention_forward_multiply_adds(rows, heads) + attention_backward_multiply_adds(rows, heads);
   if (c.routed(l) && c.routing.router == Router::kLearned)
     count += T * D + rows * D + (c.routing.causal == Causal::kBce ? T * D : 0);
-  if (c.routed(l) && c.has_predictor()) count += 2 * T * (D * P + P);
+  if (c.routed(l) && c.has_predictor()) count += T * (2 * D * P + 3 * P);
   return 2 * double(count);
 }
 
