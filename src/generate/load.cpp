@@ -19,8 +19,8 @@ ModelConfig read_config(const fs::path& path) {
 Tokenizer read_tokenizer(const fs::path& folder, const ModelConfig& config) {
   if (fs::exists(folder / "tokenizer.json")) return Tokenizer::load(folder);
   const auto named = config.other.find("tokenizer");
-  if (config.vocab_size == Tokenizer::bytes().vocab_size() || (named != config.other.end() && *named == "bytes"))
-    return Tokenizer::bytes();
+  const Tokenizer bytes = Tokenizer::bytes();
+  if (config.vocab_size == bytes.vocab_size() || (named != config.other.end() && *named == "bytes")) return bytes;
   fail("{}: there is no tokenizer.json, and config.json does not say \"tokenizer\": \"bytes\"; put the tokenizer that the "
        "model was trained with beside it",
        folder.string());
@@ -42,17 +42,6 @@ LoadedModel load_model(const fs::path& path) {
                 .read = [&](const std::string& name, F32 into) { tensors.read(name, into); },
                 .where = folder.string()});
   return loaded;
-}
-
-void save_model(const fs::path& folder, const WeightSet& weights, const Tokenizer& tokenizer) {
-  nlohmann::json json = to_json(weights.config());
-  json.erase("tokenizer");
-  if (tokenizer.hash() == Tokenizer::bytes().hash()) json["tokenizer"] = "bytes";
-  std::vector<NamedTensor> tensors;
-  for (size_t i = 0; i < weights.list().size(); i++) tensors.push_back({weights.list()[i].name, weights.at(i)});
-  replace_file(folder / "config.json", json.dump(2) + "\n");
-  write_safetensors(folder / "model.safetensors", tensors);
-  tokenizer.save(folder);
 }
 
 }  // namespace isobath

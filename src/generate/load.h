@@ -22,7 +22,4 @@ struct LoadedModel {
 // has a vocabulary of 257. Throws Error naming file and key for what is missing, damaged or does not belong together.
 LoadedModel load_model(const fs::path& path);
 
-// Writes what load_model reads into an existing folder, each file whole or not at all.
-void save_model(const fs::path& folder, const WeightSet& weights, const Tokenizer& tokenizer);
-
 }  // namespace isobath
