@@ -24,9 +24,10 @@ GeneratorOptions resolved(GeneratorOptions o, const ModelConfig& config) {
   require(o.sequences >= 1, "generate: room for {} sequences, expected 1 or more", o.sequences);
   require(o.max_rows >= 1, "generate: max_rows is {}, expected 1 or more", o.max_rows);
   require(!std::isnan(o.depth), "generate: depth is not a number; 0 runs the model as trained");
-  require(config.has_causal_rule(),
-          "this model was trained with causal = none and has no causal rule to generate with; train it with causal = bce "
-          "or predictor");
+  require(
+      config.has_causal_rule(),
+      "this model was trained with causal = none and has no causal rule to generate with; train it with causal = bce "
+      "or predictor");
   o.max_rows = std::min(o.max_rows, o.sequences * config.max_position_embeddings);
   return o;
 }
@@ -82,8 +83,8 @@ Generator::Sequence Generator::start(const Request& request) const {
 }
 
 void Generator::begin(std::span<const Request> requests, OnText on_text) {
-  require(!requests.empty() && int64_t(requests.size()) <= options_.sequences,
-          "generate: {} prompts, expected 1 to {}", requests.size(), options_.sequences);
+  require(!requests.empty() && int64_t(requests.size()) <= options_.sequences, "generate: {} prompts, expected 1 to {}",
+          requests.size(), options_.sequences);
   std::vector<Sequence> sequences;
   sequences.reserve(requests.size());
   for (size_t b = 0; b < requests.size(); b++) {

@@ -35,33 +35,33 @@ struct GeneratorOptions {
 };
 
 struct Request {
-  std::vector<int32_t> prompt;     // at least one token: see prompt_tokens
+  std::vector<int32_t> prompt;  // at least one token: see prompt_tokens
   int64_t max_tokens = 256;
-  std::vector<std::string> stop;   // the text ends before the first of these
+  std::vector<std::string> stop;  // the text ends before the first of these
   bool stop_at_eos = true;
   SamplerOptions sampling;
-  int64_t id = 0;                  // of router = random: names the sequence's numbers
+  int64_t id = 0;  // of router = random: names the sequence's numbers
 };
 
 enum class Finish : uint8_t {
   kNotYet,
-  kEos,        // the model drew the end-of-text token (it is the last of tokens)
-  kStop,       // a stop string
+  kEos,   // the model drew the end-of-text token (it is the last of tokens)
+  kStop,  // a stop string
   kMaxTokens,
-  kContext,    // max_position_embeddings tokens were read
+  kContext,  // max_position_embeddings tokens were read
 };
 
 struct Result {
   std::vector<int32_t> tokens;  // prompt, then everything drawn
   int64_t prompt_tokens = 0;
-  std::string text;             // of the drawn tokens, without a stop string
+  std::string text;  // of the drawn tokens, without a stop string
   Finish finish = Finish::kNotYet;
   int64_t drawn() const { return int64_t(tokens.size()) - prompt_tokens; }
 };
 
 // What was done since begin().
 struct LayerStatistics {
-  int64_t rows = 0;  // that went through the block
+  int64_t rows = 0;                                                      // that went through the block
   int64_t kv_used_bytes = 0, kv_reserved_bytes = 0, kv_dense_bytes = 0;  // now; of a dense model with the same tokens
 };
 struct Statistics {
@@ -70,7 +70,9 @@ struct Statistics {
   std::vector<LayerStatistics> layer;
   int64_t rows() const { return prefill_tokens + decode_tokens; }
   double share_run(size_t l) const { return rows() == 0 ? 0 : double(layer[l].rows) / double(rows()); }
-  double prefill_tokens_per_second() const { return prefill_seconds > 0 ? double(prefill_tokens) / prefill_seconds : 0; }
+  double prefill_tokens_per_second() const {
+    return prefill_seconds > 0 ? double(prefill_tokens) / prefill_seconds : 0;
+  }
   double decode_tokens_per_second() const { return decode_seconds > 0 ? double(decode_tokens) / decode_seconds : 0; }
 };
 
@@ -108,8 +110,8 @@ class Generator {
     Request request;
     Result result;
     TextStream stream;
-    int64_t read = 0;    // tokens whose keys and values are in the caches
-    int32_t next = -1;   // drawn in this step
+    int64_t read = 0;   // tokens whose keys and values are in the caches
+    int32_t next = -1;  // drawn in this step
     int64_t logits_row = 0;
     bool live() const { return result.finish == Finish::kNotYet; }
     bool reads_prompt() const { return read < result.prompt_tokens; }

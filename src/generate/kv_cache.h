@@ -21,7 +21,8 @@ class KvStore {
 
   // Room for `rows` more rows in every layer. Grows by half at least, so that n single steps copy O(n) rows.
   void reserve(int64_t sequence, int64_t rows);
-  // Gives back what slots hold far beyond their need: after a prompt, whose rows might all have been routed but were not.
+  // Gives back what slots hold far beyond their need: after a prompt, whose rows might all have been routed but were
+  // not.
   void fit();
   void rollback(int64_t sequence, int64_t tokens);
   void clear();  // all sequences; frees the memory

@@ -21,9 +21,11 @@ Tokenizer read_tokenizer(const fs::path& folder, const ModelConfig& config) {
   const auto named = config.other.find("tokenizer");
   const Tokenizer bytes = Tokenizer::bytes();
   if (config.vocab_size == bytes.vocab_size() || (named != config.other.end() && *named == "bytes")) return bytes;
-  fail("{}: there is no tokenizer.json, and config.json does not say \"tokenizer\": \"bytes\"; put the tokenizer that the "
-       "model was trained with beside it",
-       folder.string());
+  fail(
+      "{}: there is no tokenizer.json, and config.json does not say \"tokenizer\": \"bytes\"; put the tokenizer that "
+      "the "
+      "model was trained with beside it",
+      folder.string());
 }
 
 }  // namespace
@@ -37,10 +39,9 @@ LoadedModel load_model(const fs::path& path) {
           loaded.tokenizer.vocab_size(), config.vocab_size);
   const TensorFolder tensors(folder);
   loaded.model = std::make_unique<Model>(config);
-  read_weights(loaded.model->weights,
-               {.names = tensors.names(),
-                .read = [&](const std::string& name, F32 into) { tensors.read(name, into); },
-                .where = folder.string()});
+  read_weights(loaded.model->weights, {.names = tensors.names(),
+                                       .read = [&](const std::string& name, F32 into) { tensors.read(name, into); },
+                                       .where = folder.string()});
   return loaded;
 }
 

@@ -14,8 +14,8 @@ int32_t largest(CF32 logits, int64_t position) {
   int64_t best = 0;
   for (int64_t i = 0; i < logits.numel(); i++) {
     if (!std::isfinite(logits[i]))
-      fail_work("sampling: the logit of token {} for position {} is {}; the weights are damaged or training diverged", i,
-                position, logits[i]);
+      fail_work("sampling: the logit of token {} for position {} is {}; the weights are damaged or training diverged",
+                i, position, logits[i]);
     if (logits[i] > logits[best]) best = i;
   }
   return int32_t(best);
@@ -43,8 +43,8 @@ double Sampler::weight_of_first(int64_t count) const {
   return total;
 }
 
-// How many of the first `count` candidates hold `share` of their weight, likeliest first. `sorted` of them are in order;
-// the rest is sorted in steps that double, since mostly a few of V are wanted.
+// How many of the first `count` candidates hold `share` of their weight, likeliest first. `sorted` of them are in
+// order; the rest is sorted in steps that double, since mostly a few of V are wanted.
 int64_t Sampler::shortest_beginning(double share, int64_t count, int64_t sorted) {
   const double enough = share * weight_of_first(count);
   const auto first = candidates_.begin();

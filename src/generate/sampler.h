@@ -1,7 +1,8 @@
 // From logits to the next token: a pure function of (logits, options, position).
 //
 //   temperature 0:  the largest logit, ties to the lower id
-//   else            w[i] = exp((logit[i] - max) / temperature), and of the ids in falling order of w (ties: lower id first)
+//   else            w[i] = exp((logit[i] - max) / temperature), and of the ids in falling order of w (ties: lower id
+//   first)
 //                   top_k   keeps the first k
 //                   top_p   of those, the shortest beginning that holds at least the share p of their weight
 //                   min_p   of those, the ones with w >= min_p (relative to the most likely: w = 1)
@@ -9,8 +10,8 @@
 // The order is that of Hugging Face transformers: temperature, top-k, top-p, min-p. Every filter keeps the first id.
 // The random number is Rng(seed, kSample) at `position`: sequences of a batch draw as they would alone, and a token
 // drawn again after a rollback is the same.
-// Sources: Fan et al. 2018, arXiv:1805.04833 (top-k); Holtzman et al. 2020, arXiv:1904.09751 (top-p); Nguyen et al. 2024,
-// arXiv:2407.01082 (min-p).
+// Sources: Fan et al. 2018, arXiv:1805.04833 (top-k); Holtzman et al. 2020, arXiv:1904.09751 (top-p); Nguyen et al.
+// 2024, arXiv:2407.01082 (min-p).
 #pragma once
 
 #include <cstdint>

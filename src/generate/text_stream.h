@@ -1,7 +1,8 @@
 // The text of one sequence as its tokens arrive: whole characters, up to the first stop string.
 //
-// Text that may turn out to be the beginning of a stop string is held back until the next tokens decide, so a stop string
-// that spans tokens is found and nothing of it is shown. Of several stop strings the one that begins first counts.
+// Text that may turn out to be the beginning of a stop string is held back until the next tokens decide, so a stop
+// string that spans tokens is found and nothing of it is shown. Of several stop strings the one that begins first
+// counts.
 #pragma once
 
 #include <cstdint>
