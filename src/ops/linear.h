@@ -27,10 +27,10 @@ namespace isobath {
 class Linear {
  public:
   struct Sizes {
-    int64_t N, K;                // W is (N,K)
-    int64_t max_rows;            // the largest M
+    int64_t N, K;                    // W is (N,K)
+    int64_t max_rows;                // the largest M
     std::span<const int64_t> exact;  // list sizes worth a product of their own
-    bool backward = true;        // false: forward only, half the packed memory
+    bool backward = true;            // false: forward only, half the packed memory
   };
   Linear();
   ~Linear();
