@@ -1,0 +1,93 @@
+// Attention in GFLOP/s by the convention of causal halves: 2 n^2 K H FLOPs forward per segment of n rows (two products,
+// two FLOPs a multiply-add, half of the square), 2.5 times that backward. Arguments: segment length, head size.
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+#include "base/rng.h"
+#include "ops/attention.h"
+
+namespace isobath {
+namespace {
+
+constexpr int64_t kRows = 4096;
+
+struct Problem {
+  Heads heads;
+  int64_t rows;
+  std::vector<int32_t> begin;
+  std::vector<float> qkv, o, lse, d_o, dqkv;
+
+  Problem(int64_t n, const Heads& h) : heads(h), rows(std::max(n, kRows)) {
+    for (int64_t row = 0; row <= rows; row += n) begin.push_back(int32_t(row));
+    qkv = random(heads.qkv_cols(), 1), d_o = random(heads.q_cols(), 2);
+    o.resize(d_o.size()), dqkv.resize(qkv.size()), lse.resize(size_t(rows * heads.H));
+  }
+  std::vector<float> random(int64_t cols, uint64_t seed) const {
+    std::vector<float> values(size_t(rows * cols));
+    const Rng rng(seed, Stream::kBench);
+    for (size_t i = 0; i < values.size(); i++) values[i] = float(rng.uniform(i)) * 2 - 1;
+    return values;
+  }
+  void forward() { attention_forward(o_view(), lse_view(), qkv_view(), begin_view(), heads); }
+  void backward() {
+    attention_backward({dqkv.data(), {rows, heads.qkv_cols()}}, {d_o.data(), {rows, heads.q_cols()}}, qkv_view(),
+                       o_view(), lse_view(), begin_view(), heads);
+  }
+  F32 o_view() { return {o.data(), {rows, heads.q_cols()}}; }
+  F32 lse_view() { return {lse.data(), {rows, heads.H}}; }
+  CF32 qkv_view() const { return {qkv.data(), {rows, heads.qkv_cols()}}; }
+  CI32 begin_view() const { return {begin.data(), {int64_t(begin.size())}}; }
+  double forward_flops(int64_t n) const { return 2.0 * double(rows * n * heads.K * heads.H); }
+};
+
+void report(benchmark::State& state, double flops) {
+  state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+Heads heads_of(int64_t head_dim) { return {384 / head_dim, 384 / head_dim, head_dim}; }
+
+void forward(benchmark::State& state) {
+  Problem p(state.range(0), heads_of(state.range(1)));
+  for (auto _ : state) p.forward();
+  report(state, p.forward_flops(state.range(0)));
+}
+
+void backward(benchmark::State& state) {
+  Problem p(state.range(0), heads_of(state.range(1)));
+  p.forward();
+  for (auto _ : state) p.backward();
+  report(state, 2.5 * p.forward_flops(state.range(0)));
+}
+
+// One new row for each of `batch` sequences of `keys` keys; GB/s over the cached keys and values.
+void decode(benchmark::State& state) {
+  const Heads heads{12, 12, 64};
+  const int64_t batch = state.range(0), keys = state.range(1);
+  std::vector<float> qkv(size_t(batch * heads.qkv_cols()), 0.5f), o(size_t(batch * heads.q_cols()));
+  std::vector<float> key(size_t(batch * keys * heads.kv_cols()), 0.25f), value(key);
+  std::vector<CachedSegment> segments;
+  for (int64_t b = 0; b < batch; b++) {
+    const int64_t at = b * keys * heads.kv_cols();
+    segments.push_back({b, 1, key.data() + at, value.data() + at, keys});
+  }
+  for (auto _ : state)
+    attention_cached({o.data(), {batch, heads.q_cols()}}, {qkv.data(), {batch, heads.qkv_cols()}}, segments, heads);
+  state.counters["GB/s"] =
+      benchmark::Counter(double(2 * key.size() * sizeof(float)) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void sizes(benchmark::internal::Benchmark* b) {
+  for (const int n : {256, 1024, 4096}) b->Args({n, 64});
+  b->Args({1024, 32})->Args({1024, 128})->Args({8192, 64});
+  b->UseRealTime()->Unit(benchmark::kMillisecond);
+}
+
+BENCHMARK(forward)->Apply(sizes);
+BENCHMARK(backward)->Apply(sizes);
+BENCHMARK(decode)->Args({1, 1024})->Args({1, 16384})->Args({8, 1024})->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace isobath
+
+BENCHMARK_MAIN();

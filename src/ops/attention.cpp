@@ -1,0 +1,114 @@
+#include "ops/attention.h"
+
+#include "base/error.h"
+#include "ops/attention_tile.h"
+#include "ops/device.h"
+
+namespace isobath {
+namespace cpu {
+void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads& heads);
+void attention_backward(F32 dqkv, CF32 do_, CF32 qkv, CF32 o, CF32 lse, CI32 segment_begin, const Heads& heads);
+void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads);
+}  // namespace cpu
+
+namespace {
+
+void check_heads(const char* op, const Heads& heads) {
+  require(heads.H > 0 && heads.G > 0 && heads.H % heads.G == 0,
+          "{}: {} query heads and {} key/value heads; the second must divide the first", op, heads.H, heads.G);
+  require(heads.K > 0 && heads.K <= kMaxHeadDim, "{}: head size is {}, expected 1 to {}", op, heads.K, kMaxHeadDim);
+}
+
+void check_shape(const char* op, const char* name, const Shape& found, const Shape& expected) {
+  require(found == expected, "{}: {} is {}, expected {}", op, name, found, expected);
+}
+
+void check_list(const char* op, CF32 qkv, CI32 segment_begin, const Heads& heads) {
+  check_heads(op, heads);
+  const int64_t S = qkv.rows(), segments = segment_begin.numel() - 1;
+  check_shape(op, "qkv", qkv.shape, {S, heads.qkv_cols()});
+  require(segments >= 0 && segment_begin[0] == 0 && segment_begin[segments] == S,
+          "{}: segment_begin {} must start at 0 and end at the {} rows of qkv", op, segment_begin.shape, S);
+  for (int64_t i = 0; i < segments; i++)
+    require(segment_begin[i] <= segment_begin[i + 1], "{}: segment {} begins at row {} and ends at row {}", op, i,
+            segment_begin[i], segment_begin[i + 1]);
+}
+
+// Multiply-adds of a segment of `queries` rows behind `offset` keys, per key/value head: of a product in (key, query)
+// layout, as K Q^T is, and of one in (query, head dimension) layout, as P V is.
+struct TileCost {
+  int64_t score = 0, mix = 0;
+};
+
+TileCost tile_cost(int64_t rows, int64_t offset, const Heads& heads) {
+  const int64_t group = heads.H / heads.G, queries = rows * group, K = heads.K;
+  TileCost cost;
+  for (int64_t first = 0; first < queries; first += kQueryTile) {
+    const QueryTile tile{first, std::min(kQueryTile, queries - first), group, offset};
+    const int64_t dense_keys = tile.visible(0) / kKeyBlock * kKeyBlock;  // whole blocks that every query sees
+    cost.score += tile.rows * dense_keys * K;
+    cost.mix += tile.rows * dense_keys * K;
+    for (int64_t key = dense_keys; key < tile.keys(); key += kKeyBlock) {
+      const int64_t keys = std::min(kKeyBlock, tile.keys() - key);
+      for (int64_t j = 0; j < keys; j += kRowGroup)
+        cost.score += std::min(kRowGroup, keys - j) * (tile.rows - tile.first_column(key + j)) * K;
+      for (int64_t u = 0; u < tile.rows; u += kRowGroup) {
+        const int64_t group_rows = std::min(kRowGroup, tile.rows - u);
+        cost.mix += group_rows * tile.visible_of_block(u + group_rows, key, keys) * K;
+      }
+    }
+  }
+  return {cost.score * heads.G, cost.mix * heads.G};
+}
+
+}  // namespace
+
+void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads& heads) {
+  check_list("attention_forward", qkv, segment_begin, heads);
+  check_shape("attention_forward", "o", o.shape, {qkv.rows(), heads.q_cols()});
+  if (!lse.empty()) check_shape("attention_forward", "lse", lse.shape, {qkv.rows(), heads.H});
+  if (qkv.device == Device::kCpu) return cpu::attention_forward(o, lse, qkv, segment_begin, heads);
+  throw_no_device("attention_forward", qkv.device);
+}
+
+void attention_backward(F32 dqkv, CF32 do_, CF32 qkv, CF32 o, CF32 lse, CI32 segment_begin, const Heads& heads) {
+  check_list("attention_backward", qkv, segment_begin, heads);
+  check_shape("attention_backward", "dqkv", dqkv.shape, qkv.shape);
+  check_shape("attention_backward", "do_", do_.shape, {qkv.rows(), heads.q_cols()});
+  check_shape("attention_backward", "o", o.shape, do_.shape);
+  check_shape("attention_backward", "lse", lse.shape, {qkv.rows(), heads.H});
+  if (qkv.device == Device::kCpu) return cpu::attention_backward(dqkv, do_, qkv, o, lse, segment_begin, heads);
+  throw_no_device("attention_backward", qkv.device);
+}
+
+void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads) {
+  check_heads("attention_cached", heads);
+  check_shape("attention_cached", "qkv", qkv.shape, {qkv.rows(), heads.qkv_cols()});
+  check_shape("attention_cached", "o", o.shape, {qkv.rows(), heads.q_cols()});
+  for (const CachedSegment& s : segments) {
+    require(s.query_begin >= 0 && s.query_count >= 0 && s.query_begin + s.query_count <= qkv.rows(),
+            "attention_cached: queries [{}, {}) are outside the {} rows of qkv", s.query_begin,
+            s.query_begin + s.query_count, qkv.rows());
+    require(s.query_count <= s.key_count,
+            "attention_cached: {} queries but {} keys; the queries' own keys must be in the cache", s.query_count,
+            s.key_count);
+  }
+  if (qkv.device == Device::kCpu) return cpu::attention_cached(o, qkv, segments, heads);
+  throw_no_device("attention_cached", qkv.device);
+}
+
+int64_t attention_forward_multiply_adds(int64_t n, const Heads& heads) {
+  return attention_cached_multiply_adds(n, n, heads);
+}
+
+int64_t attention_backward_multiply_adds(int64_t n, const Heads& heads) {
+  const TileCost cost = tile_cost(n, 0, heads);
+  return 4 * cost.score + cost.mix;  // K Q^T, V dO^T, dV, dK; dQ
+}
+
+int64_t attention_cached_multiply_adds(int64_t queries, int64_t keys, const Heads& heads) {
+  const TileCost cost = tile_cost(queries, keys - queries, heads);
+  return cost.score + cost.mix;
+}
+
+}  // namespace isobath

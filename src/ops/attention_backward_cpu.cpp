@@ -1,0 +1,200 @@
+// Backward attention on the CPU. See attention_tile.h for how the work is cut.
+//
+//   P = softmax as in forward, from the kept lse       delta[u] = <dO[u], O[u]>
+//   dV = P^T dO    dP = dO V^T    dS = P * (dP - delta) / sqrt(K)    dQ = dS K    dK = dS^T Q
+// One task owns a segment's key/value head: it walks query tiles in order, within them key blocks in order, so every
+// sum has one order. dQ is complete after its tile; dK and dV gather in dqkv. Source: Dao 2023, arXiv:2307.08691,
+// algorithm 2.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/attention_backward_cpu.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target, as Highway asks.
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "base/count.h"
+#include "base/parallel.h"
+#include "ops/attention_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isobath::cpu::HWY_NAMESPACE {
+namespace {
+
+// About 600 KiB at K = 256, on the stack; small heads touch a part of it.
+struct alignas(64) BackwardScratch {
+  float q_t[kMaxHeadDim * kQueryTile], do_t[kMaxHeadDim * kQueryTile];  // (K, stride); q_t is scaled
+  float q[kQueryTile * kMaxHeadDim], do_[kQueryTile * kMaxHeadDim];     // (rows, padded K)
+  float dq[kQueryTile * kMaxHeadDim];                                   // (rows, padded K)
+  float key[kKeyBlock * kMaxHeadDim], value[kKeyBlock * kMaxHeadDim];   // (keys, padded K)
+  float dkv[kKeyBlock * kMaxHeadDim];                                   // (keys, padded K)
+  float p[kKeyBlock * kQueryTile], ds[kKeyBlock * kQueryTile];          // (keys, stride)
+  float lse[kQueryTile], delta[kQueryTile], limit[kQueryTile], one[kQueryTile];
+};
+
+float Dot(const float* a, const float* b, int64_t n) {
+  const Full d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  auto sum = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) sum = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sum);
+  float total = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; i < n; i++) total += a[i] * b[i];
+  return total;
+}
+
+void AddRow(float* to, const float* row, int64_t n) {
+  const Full d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Add(hn::LoadU(d, to + i), hn::LoadU(d, row + i)), d, to + i);
+  for (; i < n; i++) to[i] += row[i];
+}
+
+// p becomes P, ds (which holds dP) becomes dS; both 0 where the key is not visible.
+void SoftmaxGradient(BackwardScratch& s, int64_t stride, const QueryTile& tile, int64_t first_key, int64_t keys,
+                     float score_scale) {
+  const Full d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  const auto scale = hn::Set(d, score_scale);
+  for (int64_t u = 0; u < tile.rows; u += lanes) {
+    const int64_t all = tile.visible_of_block(u + 1, first_key, keys);
+    const int64_t any = tile.visible_of_block(std::min(u + lanes, tile.rows), first_key, keys);
+    const auto lse = hn::Load(d, s.lse + u), delta = hn::Load(d, s.delta + u), limit = hn::Load(d, s.limit + u);
+    for (int64_t j = 0; j < any; j++) {
+      float *p = s.p + j * stride + u, *ds = s.ds + j * stride + u;
+      auto prob = Exp2(d, hn::Sub(hn::Load(d, p), lse));
+      if (j >= all) prob = hn::IfThenElseZero(hn::Lt(hn::Set(d, float(j)), limit), prob);
+      hn::Store(prob, d, p);
+      hn::Store(hn::Mul(prob, hn::MulSub(hn::Load(d, ds), scale, delta)), d, ds);
+    }
+    for (int64_t j = any; j < keys; j++) {
+      hn::Store(hn::Zero(d), d, s.p + j * stride + u);
+      hn::Store(hn::Zero(d), d, s.ds + j * stride + u);
+    }
+  }
+}
+
+// to[j,.] += sum_u p[j,u] x[u,.], `to` being rows of dqkv. Serves dV = P^T dO and dK = dS^T Q.
+int64_t AddKeyGradient(float* to, int64_t to_stride, BackwardScratch& s, const float* p, int64_t stride, const float* x,
+                       int64_t padded, const QueryTile& tile, int64_t first_key, int64_t keys, int64_t K) {
+  const Full d;
+  int64_t multiply_adds = 0;
+  for (int64_t n = 0; n < K;) {
+    const int64_t vectors = PanelWidth(d, K - n), width = vectors * int64_t(hn::Lanes(d));
+    for (int64_t j = 0; j < keys; j += kRowGroup) {
+      const int64_t group_rows = std::min(kRowGroup, keys - j), begin = tile.first_column(first_key + j);
+      RunPanel(d,
+               {s.dkv + j * padded + n, padded, nullptr, p + j * stride + begin, stride, 1, x + begin * padded + n,
+                padded, tile.rows - begin},
+               group_rows, vectors);
+      multiply_adds += group_rows * (tile.rows - begin) * std::min(width, K - n);
+    }
+    n += width;
+  }
+  for (int64_t j = 0; j < keys; j++) AddRow(to + j * to_stride, s.dkv + j * padded, K);
+  return multiply_adds;
+}
+
+void LoadTile(const BackwardSegment& in, BackwardScratch& s, int64_t stride, int64_t padded, const QueryTile& tile,
+              float score_scale) {
+  const float *q_rows[kQueryTile], *do_rows[kQueryTile];
+  for (int64_t r = 0; r < tile.rows; r++) {
+    const int64_t row = (tile.first + r) / in.group, head = (tile.first + r) % in.group;
+    q_rows[r] = in.q + row * in.qkv_stride + head * in.K;
+    do_rows[r] = in.do_ + row * in.o_stride + head * in.K;
+    s.lse[r] = in.lse[row * in.lse_stride + head] * std::numbers::log2e_v<float>;
+    s.delta[r] = Dot(do_rows[r], in.o + row * in.o_stride + head * in.K, in.K) * score_scale;
+  }
+  std::fill(s.lse + tile.rows, s.lse + stride, 0.0f);
+  std::fill(s.delta + tile.rows, s.delta + stride, 0.0f);
+  PackTransposed(s.q_t, stride, q_rows, tile.rows, in.K, float(std::numbers::log2e / std::sqrt(double(in.K))));
+  PackTransposed(s.do_t, stride, do_rows, tile.rows, in.K, 1);
+  PackRows(s.q, padded, q_rows, tile.rows, in.K);
+  PackRows(s.do_, padded, do_rows, tile.rows, in.K);
+}
+
+int64_t RunTile(const BackwardSegment& in, BackwardScratch& s, const QueryTile& tile) {
+  const Full d;
+  const int64_t K = in.K, padded = round_up(K, kColumnStep), stride = round_up(tile.rows, kColumnStep);
+  const float score_scale = float(1 / std::sqrt(double(K)));
+  LoadTile(in, s, stride, padded, tile, score_scale);
+  int64_t multiply_adds = 0;
+  for (int64_t first_key = 0; first_key < tile.keys(); first_key += kKeyBlock) {
+    const int64_t keys = std::min(kKeyBlock, tile.keys() - first_key), at = first_key * in.qkv_stride;
+    const float *key_rows[kKeyBlock], *value_rows[kKeyBlock];
+    for (int64_t j = 0; j < keys; j++) {
+      key_rows[j] = in.key + at + j * in.qkv_stride;
+      value_rows[j] = in.value + at + j * in.qkv_stride;
+    }
+    PackRows(s.key, padded, key_rows, keys, K);
+    PackRows(s.value, padded, value_rows, keys, K);
+    for (int64_t r = 0; r < stride; r++) s.limit[r] = float(tile.visible(std::min(r, tile.rows - 1)) - first_key);
+    multiply_adds += ScoreProduct(d, s.p, stride, s.key, padded, s.q_t, tile, first_key, keys, K);
+    multiply_adds += ScoreProduct(d, s.ds, stride, s.value, padded, s.do_t, tile, first_key, keys, K);
+    SoftmaxGradient(s, stride, tile, first_key, keys, score_scale);
+    multiply_adds +=
+        AddKeyGradient(in.dvalue + at, in.qkv_stride, s, s.p, stride, s.do_, padded, tile, first_key, keys, K);
+    multiply_adds +=
+        AddKeyGradient(in.dkey + at, in.qkv_stride, s, s.ds, stride, s.q, padded, tile, first_key, keys, K);
+    multiply_adds += MixProduct(d, s.dq, padded, first_key == 0 ? nullptr : s.one, s.ds, stride, s.key, padded, tile,
+                                first_key, keys, K);
+  }
+  for (int64_t r = 0; r < tile.rows; r++)
+    std::memcpy(in.dq + (tile.first + r) / in.group * in.qkv_stride + (tile.first + r) % in.group * K,
+                s.dq + r * padded, size_t(K) * sizeof(float));
+  return multiply_adds;
+}
+
+void BackwardHead(const BackwardSegment& in) {
+  BackwardScratch s;
+  std::fill_n(s.one, kQueryTile, 1.0f);
+  for (int64_t row = 0; row < in.rows; row++) {
+    std::fill_n(in.dkey + row * in.qkv_stride, in.K, 0.0f);
+    std::fill_n(in.dvalue + row * in.qkv_stride, in.K, 0.0f);
+  }
+  int64_t multiply_adds = 0;
+  const int64_t queries = in.rows * in.group;
+  for (int64_t first = 0; first < queries; first += kQueryTile)
+    multiply_adds += RunTile(in, s, {first, std::min(kQueryTile, queries - first), in.group, 0});
+  count_multiply_adds(multiply_adds);
+}
+
+}  // namespace
+}  // namespace isobath::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace isobath::cpu {
+
+HWY_EXPORT(BackwardHead);
+
+void attention_backward(F32 dqkv, CF32 do_, CF32 qkv, CF32 o, CF32 lse, CI32 segment_begin, const Heads& heads) {
+  const int64_t H = heads.H, G = heads.G, K = heads.K, group = H / G;
+  const int64_t segments = segment_begin.numel() - 1;
+  parallel_tasks(segments * G, [&](int64_t task) {
+    const int64_t i = task / G, g = task % G, row = segment_begin[i];
+    const int64_t q = g * group * K, key = H * K + g * K, value = key + heads.kv_cols();
+    HWY_DYNAMIC_DISPATCH(BackwardHead)
+    ({.q = qkv.row(row) + q,
+      .key = qkv.row(row) + key,
+      .value = qkv.row(row) + value,
+      .dq = dqkv.row(row) + q,
+      .dkey = dqkv.row(row) + key,
+      .dvalue = dqkv.row(row) + value,
+      .qkv_stride = heads.qkv_cols(),
+      .o = o.row(row) + q,
+      .do_ = do_.row(row) + q,
+      .lse = lse.row(row) + g * group,
+      .o_stride = heads.q_cols(),
+      .lse_stride = H,
+      .rows = segment_begin[i + 1] - row,
+      .group = group,
+      .K = K});
+  });
+}
+
+}  // namespace isobath::cpu
+#endif  // HWY_ONCE

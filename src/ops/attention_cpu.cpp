@@ -1,0 +1,196 @@
+// Forward attention on the CPU. See attention_tile.h for how the work is cut.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/attention_cpu.cpp"
+#include <hwy/foreach_target.h>
+// After foreach_target, as Highway asks.
+#include <hwy/highway.h>
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "base/count.h"
+#include "base/parallel.h"
+#include "ops/attention_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace isobath::cpu::HWY_NAMESPACE {
+namespace {
+
+// The state of a tile: about 210 KiB at K = 256, on the stack; small heads touch a part of it.
+struct alignas(64) ForwardScratch {
+  float q[kMaxHeadDim * kQueryTile];       // (K, stride) queries, transposed and scaled
+  float p[kKeyBlock * kQueryTile];         // (keys, stride) scores, then exponentials
+  float o[kQueryTile * kMaxHeadDim];       // (rows, padded K)
+  float key[kKeyBlock * kMaxHeadDim];      // (keys, padded K)
+  float value[kKeyBlock * kMaxHeadDim];    // (keys, padded K)
+  float max[kQueryTile], sum[kQueryTile];  // running maximum of the scores, and sum of 2^(score - max)
+  float correction[kQueryTile];            // 2^(old max - new max)
+  float limit[kQueryTile];                 // keys of the block that a query sees, may be negative
+};
+
+// One block of the online softmax, in place: p becomes 2^(p - max), 0 where the key is not visible.
+template <class D>
+void SoftmaxBlock(D d, ForwardScratch& s, int64_t stride, const QueryTile& tile, int64_t first_key, int64_t keys) {
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  const auto minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (int64_t u = 0; u < tile.rows; u += lanes) {
+    const int64_t all = tile.visible_of_block(u + 1, first_key, keys);
+    const int64_t any = tile.visible_of_block(std::min(u + lanes, tile.rows), first_key, keys);
+    float* p = s.p + u;
+    const auto limit = hn::Load(d, s.limit + u);
+    auto block_max = minus_infinity;
+    for (int64_t j = 0; j < all; j++) block_max = hn::Max(block_max, hn::Load(d, p + j * stride));
+    for (int64_t j = all; j < any; j++) {
+      const auto seen = hn::Lt(hn::Set(d, float(j)), limit);
+      const auto score = hn::IfThenElse(seen, hn::Load(d, p + j * stride), minus_infinity);
+      hn::Store(score, d, p + j * stride);
+      block_max = hn::Max(block_max, score);
+    }
+    const auto old_max = hn::Load(d, s.max + u);
+    const auto max = hn::Max(old_max, block_max);
+    auto sum = hn::Zero(d);
+    for (int64_t j = 0; j < any; j++) {
+      const auto e = Exp2(d, hn::Sub(hn::Load(d, p + j * stride), max));
+      hn::Store(e, d, p + j * stride);
+      sum = hn::Add(sum, e);
+    }
+    for (int64_t j = any; j < keys; j++) hn::Store(hn::Zero(d), d, p + j * stride);
+    const auto correction = Exp2(d, hn::Sub(old_max, max));
+    hn::Store(max, d, s.max + u);
+    hn::Store(correction, d, s.correction + u);
+    hn::Store(hn::MulAdd(hn::Load(d, s.sum + u), correction, sum), d, s.sum + u);
+  }
+}
+
+// o = o / sum. Adding zero makes -0 into +0: the masked keys of a block, whose products are 0, may or may not have
+// done so already, which depends on the tile.
+void FinishTile(const ForwardSegment& in, const ForwardScratch& s, int64_t o_stride, const QueryTile& tile) {
+  const Full d;
+  for (int64_t r = 0; r < tile.rows; r++) {
+    const int64_t row = (tile.first + r) / in.group, head = (tile.first + r) % in.group;
+    const auto scale = hn::Set(d, 1 / s.sum[r]);
+    float result[kMaxHeadDim];
+    for (int64_t n = 0; n < in.K; n += int64_t(hn::Lanes(d)))
+      hn::StoreU(hn::MulAdd(hn::Load(d, s.o + r * o_stride + n), scale, hn::Zero(d)), d, result + n);
+    std::memcpy(in.o + row * in.o_stride + head * in.K, result, size_t(in.K) * sizeof(float));
+    if (in.lse != nullptr)
+      in.lse[row * in.lse_stride + head] = float((double(s.max[r]) + std::log2(double(s.sum[r]))) * std::numbers::ln2);
+  }
+}
+
+template <class D>
+void RunTile(D d, const ForwardSegment& in, const QueryTile& tile) {
+  const Full full;
+  ForwardScratch s;
+  const int64_t K = in.K, padded = round_up(K, kColumnStep), stride = round_up(tile.rows, kColumnStep);
+  const float* rows[kQueryTile];
+  for (int64_t r = 0; r < tile.rows; r++)
+    rows[r] = in.q + (tile.first + r) / in.group * in.q_stride + (tile.first + r) % in.group * K;
+  PackTransposed(s.q, stride, rows, tile.rows, K, float(std::numbers::log2e / std::sqrt(double(K))));
+  std::fill_n(s.max, kQueryTile, -std::numeric_limits<float>::infinity());
+  std::fill_n(s.sum, kQueryTile, 0.0f);
+
+  // A copy of the keys and values pays when many queries use it, and is needed where rows end within a vector.
+  const bool copy = tile.rows > kColumnStep || K != padded;
+  int64_t multiply_adds = 0;
+  for (int64_t first_key = 0; first_key < tile.keys(); first_key += kKeyBlock) {
+    const int64_t keys = std::min(kKeyBlock, tile.keys() - first_key);
+    const float* key = in.key + first_key * in.kv_stride;
+    const float* value = in.value + first_key * in.kv_stride;
+    int64_t kv_stride = in.kv_stride;
+    if (copy) {
+      const float *key_rows[kKeyBlock], *value_rows[kKeyBlock];
+      for (int64_t j = 0; j < keys; j++) key_rows[j] = key + j * kv_stride, value_rows[j] = value + j * kv_stride;
+      PackRows(s.key, padded, key_rows, keys, K);
+      PackRows(s.value, padded, value_rows, keys, K);
+      key = s.key, value = s.value, kv_stride = padded;
+    }
+    for (int64_t r = 0; r < stride; r++) s.limit[r] = float(tile.visible(std::min(r, tile.rows - 1)) - first_key);
+    multiply_adds += ScoreProduct(d, s.p, stride, key, kv_stride, s.q, tile, first_key, keys, K);
+    SoftmaxBlock(d, s, stride, tile, first_key, keys);
+    multiply_adds += MixProduct(full, s.o, padded, first_key == 0 ? nullptr : s.correction, s.p, stride, value,
+                                kv_stride, tile, first_key, keys, K);
+  }
+  FinishTile(in, s, padded, tile);
+  count_multiply_adds(multiply_adds);
+}
+
+void ForwardTile(const ForwardSegment& in, const QueryTile& tile) {
+  if (tile.rows <= int64_t(hn::Lanes(Short()))) return RunTile(Short(), in, tile);
+  RunTile(Full(), in, tile);
+}
+
+}  // namespace
+}  // namespace isobath::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace isobath::cpu {
+
+HWY_EXPORT(ForwardTile);
+
+// Tiles are counted from the first query of their segment. A slot of kQueryTile queries of the whole list runs the
+// tiles that begin in it, so that many short segments make few tasks and one long one makes many.
+void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads& heads) {
+  const int64_t H = heads.H, G = heads.G, K = heads.K;
+  const int64_t segments = segment_begin.numel() - 1, group = H / G;
+  const int64_t slots = round_up(qkv.rows() * group, kQueryTile) / kQueryTile;
+  parallel_tasks(slots * G, [&](int64_t task) {
+    const int64_t slot = slots - 1 - task / G, g = task % G;  // late tiles see the most keys: they go first
+    const int64_t slot_begin = slot * kQueryTile, slot_end = slot_begin + kQueryTile;
+    const int32_t* end = segment_begin.data + segments + 1;
+    const int32_t* next = std::upper_bound(segment_begin.data, end, int32_t(slot_begin / group));
+    for (int64_t i = next - segment_begin.data - 1; i < segments && segment_begin[i] * group < slot_end; i++) {
+      const int64_t row = segment_begin[i], queries = (segment_begin[i + 1] - row) * group;
+      const int64_t skipped = std::max<int64_t>(0, slot_begin - row * group);
+      const int64_t first = round_up(skipped, kQueryTile);
+      if (first >= queries || row * group + first >= slot_end) continue;
+      const float* at = qkv.row(row);
+      const ForwardSegment in{.q = at + g * group * K,
+                              .q_stride = heads.qkv_cols(),
+                              .key = at + H * K + g * K,
+                              .value = at + H * K + heads.kv_cols() + g * K,
+                              .kv_stride = heads.qkv_cols(),
+                              .o = o.row(row) + g * group * K,
+                              .lse = lse.empty() ? nullptr : lse.row(row) + g * group,
+                              .o_stride = heads.q_cols(),
+                              .lse_stride = H,
+                              .group = group,
+                              .offset = 0,
+                              .K = K};
+      HWY_DYNAMIC_DISPATCH(ForwardTile)(in, {first, std::min(kQueryTile, queries - first), group, 0});
+    }
+  });
+}
+
+void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads) {
+  const int64_t H = heads.H, G = heads.G, K = heads.K;
+  const int64_t group = H / G;
+  int64_t most_queries = 0;
+  for (const CachedSegment& segment : segments) most_queries = std::max(most_queries, segment.query_count * group);
+  const int64_t tiles = round_up(most_queries, kQueryTile) / kQueryTile;
+  parallel_tasks(int64_t(segments.size()) * tiles * G, [&](int64_t task) {
+    const CachedSegment& segment = segments[size_t(task / (tiles * G))];
+    const int64_t g = task % G, first = task / G % tiles * kQueryTile;
+    const int64_t queries = segment.query_count * group, offset = segment.key_count - segment.query_count;
+    if (first >= queries) return;
+    const ForwardSegment in{.q = qkv.row(segment.query_begin) + g * group * K,
+                            .q_stride = heads.qkv_cols(),
+                            .key = segment.key + g * K,
+                            .value = segment.value + g * K,
+                            .kv_stride = heads.kv_cols(),
+                            .o = o.row(segment.query_begin) + g * group * K,
+                            .lse = nullptr,
+                            .o_stride = heads.q_cols(),
+                            .lse_stride = 0,
+                            .group = group,
+                            .offset = offset,
+                            .K = K};
+    HWY_DYNAMIC_DISPATCH(ForwardTile)(in, {first, std::min(kQueryTile, queries - first), group, offset});
+  });
+}
+
+}  // namespace isobath::cpu
+#endif  // HWY_ONCE

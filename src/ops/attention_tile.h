@@ -1,0 +1,60 @@
+// What the CPU kernels of attention and the predictors of their multiply-adds agree on: how the work is cut.
+//
+// The query heads that share a key/value head share its tiles too. With group = H/G they are numbered
+// u = row * group + head in group, and a tile is up to kQueryTile consecutive u of one segment. Query u sees the first
+// visible(u) = offset + u / group + 1 keys; offset is the number of keys before the segment's first query (a cache).
+// Scores are kept as (key, query), lanes over queries, so the softmax of a query never leaves its lane.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/attention.h"
+
+namespace isobath {
+
+inline constexpr int64_t kQueryTile = 64;   // queries that share one pass over the keys
+inline constexpr int64_t kRowGroup = 6;     // rows of a product that are in registers at once
+inline constexpr int64_t kColumnStep = 16;  // masked columns of scores are skipped in steps of this many queries
+
+inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+
+struct QueryTile {
+  int64_t first, rows;  // queries [first, first + rows) of the segment
+  int64_t group, offset;
+
+  int64_t visible(int64_t row) const { return offset + (first + row) / group + 1; }
+  int64_t keys() const { return visible(rows - 1); }
+  // The first column of scores to compute for `key` and those after it.
+  int64_t first_column(int64_t key) const {
+    const int64_t row = std::max<int64_t>(0, (key - offset) * group - first);
+    return row / kColumnStep * kColumnStep;
+  }
+  // How many of the `keys` keys from `first_key` on the `count` rows before `row_end` use.
+  int64_t visible_of_block(int64_t row_end, int64_t first_key, int64_t keys) const {
+    return std::clamp<int64_t>(visible(row_end - 1) - first_key, 0, keys);
+  }
+};
+
+// Everything a kernel needs to run the tiles of one segment and one key/value head. Rows of q, do_, dq are `q_stride`
+// apart, and so on; the pointers stand at the segment's first row and the group's first head.
+struct ForwardSegment {
+  const float* q;
+  int64_t q_stride;
+  const float *key, *value;
+  int64_t kv_stride;
+  float *o, *lse;  // lse: null if it is not wanted
+  int64_t o_stride, lse_stride;
+  int64_t group, offset, K;
+};
+
+struct BackwardSegment {
+  const float *q, *key, *value;
+  float *dq, *dkey, *dvalue;
+  int64_t qkv_stride;
+  const float *o, *do_, *lse;
+  int64_t o_stride, lse_stride;
+  int64_t rows, group, K;
+};
+
+}  // namespace isobath

@@ -1,0 +1,53 @@
+#include "ops/rope.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "ops/device.h"
+
+namespace isobath {
+namespace cpu {
+void rope_table(F32 table, double theta);
+void rope_forward(F32 x, CI32 position, CF32 table, int64_t heads);
+void rope_backward(F32 dx, CI32 position, CF32 table, int64_t heads);
+}  // namespace cpu
+
+namespace {
+
+void check(const char* op, CF32 x, CI32 position, CF32 table, int64_t heads) {
+  const int64_t K = table.cols();
+  require(table.shape.rank() == 2 && K > 0 && K % 2 == 0, "{}: table is {}, expected (positions, K) with K even", op,
+          table.shape);
+  require(x.shape.rank() == 2 && heads >= 0 && heads * K <= x.cols(),
+          "{}: {} heads of {} floats do not fit into the rows of x {}", op, heads, K, x.shape);
+  require(position.numel() == x.rows(), "{}: position is {}, expected one for each row of x {}", op, position.shape,
+          x.shape);
+  for (int64_t s = 0; s < position.numel(); s++)
+    require(position[s] >= 0 && position[s] < table.rows(),
+            "{}: position {} of row {} is outside the table of {} positions; raise the longest length", op, position[s],
+            s, table.rows());
+}
+
+}  // namespace
+
+void rope_table(F32 table, double theta) {
+  require(table.shape.rank() == 2 && table.cols() > 0 && table.cols() % 2 == 0,
+          "rope_table: table is {}, expected (positions, K) with K even", table.shape);
+  require(theta > 0, "rope_table: theta is {}, expected more than 0", theta);
+  if (table.device == Device::kCpu) return cpu::rope_table(table, theta);
+  throw_no_device("rope_table", table.device);
+}
+
+void rope_forward(F32 x, CI32 position, CF32 table, int64_t heads) {
+  check("rope_forward", x, position, table, heads);
+  if (x.device == Device::kCpu) return cpu::rope_forward(x, position, table, heads);
+  throw_no_device("rope_forward", x.device);
+}
+
+void rope_backward(F32 dx, CI32 position, CF32 table, int64_t heads) {
+  check("rope_backward", dx, position, table, heads);
+  if (dx.device == Device::kCpu) return cpu::rope_backward(dx, position, table, heads);
+  throw_no_device("rope_backward", dx.device);
+}
+
+}  // namespace isobath
