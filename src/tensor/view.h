@@ -76,7 +76,7 @@ struct fmt::formatter<isobath::Shape> : fmt::formatter<std::string> {
   template <class Context>
   auto format(const isobath::Shape& shape, Context& context) const {
     std::string text = "(";
-    for (int i = 0; i < shape.rank(); i++) text += (i ? "," : "") + std::to_string(shape[i]);
-    return fmt::formatter<std::string>::format(text + ")", context);
+    for (int i = 0; i < shape.rank(); i++) text.append(i ? "," : "").append(std::to_string(shape[i]));
+    return fmt::formatter<std::string>::format(text.append(")"), context);
   }
 };

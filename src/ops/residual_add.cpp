@@ -1,0 +1,55 @@
+#include "ops/residual_add.h"
+
+#include "ops/device.h"
+#include "ops/rows.h"
+
+namespace isobath {
+namespace cpu {
+void residual_add_forward(F32 x, CI32 index, CF32 gate, CF32 a, CF32 m);
+void residual_add_backward(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate, CF32 a, CF32 m);
+void scatter_add(F32 dx, CI32 index, CF32 da, CF32 db);
+void router_backward_input(F32 dx, CF32 dr, CF32 w);
+}  // namespace cpu
+
+void residual_add_forward(F32 x, CI32 index, CF32 gate, CF32 a, CF32 m) {
+  const char* op = "residual_add_forward";
+  const int64_t S = a.shape[0];
+  require_shape(op, "a", a, {S, x.cols()});
+  if (!m.empty()) require_shape(op, "m", m, a.shape);
+  if (!gate.empty()) require_shape(op, "gate", gate, {S});
+  require_ascending_rows(op, index, S, x.rows());
+  if (x.device == Device::kCpu) return cpu::residual_add_forward(x, index, gate, a, m);
+  throw_no_device(op, x.device);
+}
+
+void residual_add_backward(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate, CF32 a, CF32 m) {
+  const char* op = "residual_add_backward";
+  const int64_t S = ddelta.shape[0];
+  require_shape(op, "ddelta", ddelta, {S, dx.cols()});
+  if (!gate.empty()) require_shape(op, "gate", gate, {S});
+  if (!dgate.empty()) {
+    require_shape(op, "dgate", dgate, {S});
+    require_shape(op, "a", a, ddelta.shape);
+    if (!m.empty()) require_shape(op, "m", m, ddelta.shape);
+  }
+  require_rows(op, index, S, dx.rows());
+  if (dx.device == Device::kCpu) return cpu::residual_add_backward(ddelta, dgate, dx, index, gate, a, m);
+  throw_no_device(op, dx.device);
+}
+
+void scatter_add(F32 dx, CI32 index, CF32 da, CF32 db) {
+  const int64_t S = da.shape[0];
+  require_shape("scatter_add", "da", da, {S, dx.cols()});
+  if (!db.empty()) require_shape("scatter_add", "db", db, da.shape);
+  require_ascending_rows("scatter_add", index, S, dx.rows());
+  if (dx.device == Device::kCpu) return cpu::scatter_add(dx, index, da, db);
+  throw_no_device("scatter_add", dx.device);
+}
+
+void router_backward_input(F32 dx, CF32 dr, CF32 w) {
+  require_shape("router_backward_input", "dx", dx, {dr.numel(), w.numel()});
+  if (dx.device == Device::kCpu) return cpu::router_backward_input(dx, dr, w);
+  throw_no_device("router_backward_input", dx.device);
+}
+
+}  // namespace isobath

@@ -1,0 +1,46 @@
+#include "ops/router.h"
+
+#include "base/parallel.h"
+#include "ops/device.h"
+#include "ops/rows.h"
+
+namespace isobath {
+namespace cpu {
+void router_score(F32 r, CF32 x, CF32 w, CF32 b);
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial);
+void gate_forward(F32 g, CF32 r, CI32 index, Gate gate);
+void gate_backward(F32 dr, CF32 dg, CF32 r, CI32 index, Gate gate);
+}  // namespace cpu
+
+void router_score(F32 r, CF32 x, CF32 w, CF32 b) {
+  require_shape("router_score", "x", x, {r.numel(), w.numel()});
+  if (!b.empty()) require_shape("router_score", "b", b, {1});
+  if (r.device == Device::kCpu) return cpu::router_score(r, x, w, b);
+  throw_no_device("router_score", r.device);
+}
+
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial) {
+  const char* op = "router_backward_weight";
+  const int64_t N = x.rows(), D = dw.view.numel();
+  require_shape(op, "x", x, {N, D});
+  if (!db.view.empty()) require_shape(op, "db", db.view, {1});
+  require_shape(op, "partial", partial, {kGradChunks, D});
+  require_rows(op, index, dr.numel(), N);
+  if (x.device == Device::kCpu) return cpu::router_backward_weight(dw, db, dr, x, index, partial);
+  throw_no_device(op, x.device);
+}
+
+void gate_forward(F32 g, CF32 r, CI32 index, Gate gate) {
+  require_rows("gate_forward", index, g.numel(), r.numel());
+  if (g.device == Device::kCpu) return cpu::gate_forward(g, r, index, gate);
+  throw_no_device("gate_forward", g.device);
+}
+
+void gate_backward(F32 dr, CF32 dg, CF32 r, CI32 index, Gate gate) {
+  require_rows("gate_backward", index, dr.numel(), r.numel());
+  require_shape("gate_backward", "dg", dg, {dr.numel()});
+  if (dr.device == Device::kCpu) return cpu::gate_backward(dr, dg, r, index, gate);
+  throw_no_device("gate_backward", dr.device);
+}
+
+}  // namespace isobath

@@ -1,0 +1,25 @@
+#include "ops/swiglu.h"
+
+#include "ops/device.h"
+#include "ops/rows.h"
+
+namespace isobath {
+namespace cpu {
+void swiglu_forward(F32 h, CF32 uv);
+void swiglu_backward(F32 duv, F32 dh_to_h, CF32 uv);
+}  // namespace cpu
+
+void swiglu_forward(F32 h, CF32 uv) {
+  require_shape("swiglu_forward", "uv", uv, {h.shape[0], 2 * h.cols()});
+  if (h.device == Device::kCpu) return cpu::swiglu_forward(h, uv);
+  throw_no_device("swiglu_forward", h.device);
+}
+
+void swiglu_backward(F32 duv, F32 dh_to_h, CF32 uv) {
+  require_shape("swiglu_backward", "uv", uv, {dh_to_h.shape[0], 2 * dh_to_h.cols()});
+  require_shape("swiglu_backward", "duv", duv, uv.shape);
+  if (duv.device == Device::kCpu) return cpu::swiglu_backward(duv, dh_to_h, uv);
+  throw_no_device("swiglu_backward", duv.device);
+}
+
+}  // namespace isobath
