@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/rng.h"
 #include "tensor/batch.h"
 #include "text/corpus.h"
 
@@ -20,34 +19,46 @@ namespace isobath {
 enum class Scope : uint8_t { kSequence, kDocument };
 
 struct LoaderOptions {
-  int64_t T = 256;         // tokens per sequence
-  int64_t B = 8;           // sequences per batch
+  int64_t T = 256;  // tokens per sequence
+  int64_t B = 8;    // sequences per batch
   uint64_t seed = 1;
   Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
   int64_t max_documents = 0;  // 0: max(1, T/64)
-  int32_t eos = -1;        // ends a document in the stream
 };
 
 class Loader {
  public:
-  // Throws Error if the stream is shorter than T + 1 tokens.
+  // Throws Error if the stream is shorter than two tokens; train() if it is shorter than T + 1.
   Loader(TokenStream stream, const LoaderOptions& options);
 
   // Sequences [first, first + count) of the run, count <= B. Valid until the next call. Allocates nothing.
   const Batch& train(int64_t first, int64_t count);
+  int64_t sequences_per_pass() const { return windows_; }
 
-  // Evaluation: windows of T in order from the start of the stream, each token scored once; the last one is shorter.
+  // Evaluation: windows of T in order from the start of the stream, each beginning without context. Each token but the
+  // first is a target once (with kDocument attention: but the first of each document); the last window is shorter.
   int64_t eval_sequences() const;
   const Batch& eval(int64_t first, int64_t count);
 
-  int64_t scored_targets(const Batch& batch) const;
+  static int64_t scored_targets(const Batch& batch);
 
  private:
+  struct Window {
+    int64_t begin, end;  // tokens [begin, end), targets [begin + 1, end + 1)
+  };
+  bool by_document() const;
+  Window train_window(int64_t index) const;
+  Window cut_at_documents(Window window) const;
   const Batch& fill(int64_t first, int64_t count, bool training);
+  int64_t append(Window window, int64_t row, int32_t sequence);
+
   TokenStream stream_;
   LoaderOptions options_;
-  std::vector<int32_t> token_, target_, position_, sequence_, capacity_begin_, segment_begin_, window_;
+  int64_t windows_ = 0;              // in one pass of training
+  std::vector<int64_t> eval_begin_;  // with documents: where evaluation windows begin, and the end
+  std::vector<int32_t> token_, target_, position_, sequence_, capacity_begin_, segment_begin_;
   std::vector<int64_t> sequence_id_;
+  int64_t capacities_ = 0, segments_ = 0;  // runs in the batch so far
   Batch batch_;
 };
 

@@ -4,18 +4,24 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 
 namespace isobath::testing {
 
-inline std::filesystem::path test_data() {
+// Where `name` lies, or empty without the folder. Prints one line per use: CI counts the tests that really ran.
+inline std::filesystem::path test_data(const std::string& name) {
   const char* folder = std::getenv("ISOBATH_TEST_DATA");
-  return folder == nullptr ? std::filesystem::path() : std::filesystem::path(folder);
+  if (folder == nullptr || *folder == '\0') return {};
+  const ::testing::TestInfo* test = ::testing::UnitTest::GetInstance()->current_test_info();
+  if (test != nullptr) std::printf("[   DATA   ] %s.%s %s\n", test->test_suite_name(), test->name(), name.c_str());
+  return std::filesystem::path(folder) / name;
 }
 
 }  // namespace isobath::testing
 
-#define ISOBATH_NEEDS_DATA(path, name)                                                              \
-  const std::filesystem::path path = isobath::testing::test_data() / (name);                        \
-  if (isobath::testing::test_data().empty()) GTEST_SKIP() << "ISOBATH_TEST_DATA is not set: needs " << (name)
+#define ISOBATH_NEEDS_DATA(path, name)                                  \
+  const std::filesystem::path path = isobath::testing::test_data(name); \
+  if (path.empty()) GTEST_SKIP() << "ISOBATH_TEST_DATA is not set: needs " << (name)

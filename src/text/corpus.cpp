@@ -1,0 +1,121 @@
+#include "text/corpus.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "text/token_stream.h"
+
+namespace isobath {
+namespace {
+
+constexpr int64_t kWholeDocuments = 20;  // from here on whole documents are split off
+constexpr int64_t kValidShare = 20;      // one in so many
+
+// The file, or the files of the folder.
+std::vector<TokenSourcePtr> read_sources(const fs::path& path, const Tokenizer& tokenizer) {
+  require(tokenizer.eos() >= 0,
+          "{}: the tokenizer names no end token (eos) to end documents with; name one in its "
+          "tokenizer_config.json",
+          path.string());
+  std::vector<fs::path> files;
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    const fs::directory_iterator folder(path, error);
+    require(!error, "cannot read {}: {}", path.string(), error.message());
+    for (const auto& entry : folder) {
+      const fs::path& file = entry.path();
+      if (file.filename().native().starts_with('.')) continue;
+      require(!fs::is_directory(file, error) && is_corpus_file(file),
+              "{}: holds {}, which is not text that is read (.txt, .jsonl, .tokens, .bin); move it away", path.string(),
+              file.filename().string());
+      files.push_back(file);
+    }
+    require(!files.empty(), "{}: no text in the folder; expected .txt, .jsonl, .tokens or .bin files", path.string());
+    std::sort(files.begin(), files.end());
+  } else {
+    files.push_back(path);
+  }
+  std::vector<TokenSourcePtr> sources;
+  for (const fs::path& file : files) sources.push_back(read_source(file, tokenizer));
+  return sources;
+}
+
+class Split {
+ public:
+  explicit Split(const Tokenizer& tokenizer)
+      : tokenizer_(tokenizer), train_(tokenizer.eos()), valid_(tokenizer.eos()) {}
+
+  void divide(const std::vector<TokenSourcePtr>& sources) {
+    int64_t documents = 0, document = 0;
+    for (const auto& source : sources) documents += int64_t(source->documents.size());
+    const int64_t chosen = documents / kValidShare;  // of the documents, where they stay whole
+    for (const auto& source : sources) {
+      for (const auto& d : source->documents) {
+        if (documents < kWholeDocuments)
+          cut(source, d);
+        else if ((document + 1) * chosen / documents > document * chosen / documents)
+          add_valid(source, d.begin, d.end, false);
+        else
+          train_.add(source, d.begin, d.end);
+        document++;
+      }
+      text_bytes_ += source->text_bytes;
+    }
+  }
+
+  TokenStream train() { return train_.finish(text_bytes_ - valid_bytes_); }
+  TokenStream valid() { return valid_.finish(valid_bytes_); }
+
+ private:
+  // The last 5% of a document, at least one token, is validation; a document of one token is not cut.
+  void cut(const TokenSourcePtr& source, const TokenSource::Document& d) {
+    const int64_t size = d.end - d.begin;
+    const int64_t kept = size - std::min(size - 1, std::max<int64_t>(1, size / kValidShare));
+    train_.add(source, d.begin, d.begin + kept);
+    if (kept < size) add_valid(source, d.begin + kept, d.end, true);
+  }
+
+  void add_valid(const TokenSourcePtr& source, int64_t begin, int64_t end, bool mid_document) {
+    valid_.add(source, begin, end);
+    valid_bytes_ += source->decoded_bytes(begin, end, mid_document, tokenizer_);
+  }
+
+  const Tokenizer& tokenizer_;
+  StreamBuilder train_, valid_;
+  int64_t text_bytes_ = 0, valid_bytes_ = 0;
+};
+
+TokenStream whole(const std::vector<TokenSourcePtr>& sources, const Tokenizer& tokenizer) {
+  StreamBuilder builder(tokenizer.eos());
+  int64_t text_bytes = 0;
+  for (const TokenSourcePtr& source : sources) {
+    for (const auto& d : source->documents) builder.add(source, d.begin, d.end);
+    text_bytes += source->text_bytes;
+  }
+  return builder.finish(text_bytes);
+}
+
+uint64_t hash_of(const Corpus& corpus, const Tokenizer& tokenizer) {
+  return hash_bytes(fmt::format("{} {} {} {} {} {} {}", tokenizer.hash(), corpus.train.size(), corpus.train.documents(),
+                                corpus.train.text_bytes(), corpus.valid.size(), corpus.valid.documents(),
+                                corpus.valid.text_bytes()));
+}
+
+}  // namespace
+
+Corpus Corpus::load(const fs::path& path, const Tokenizer& tokenizer, const fs::path& valid_path) {
+  const auto sources = read_sources(path, tokenizer);
+  Split split(tokenizer);
+  if (valid_path.empty()) split.divide(sources);
+  Corpus corpus = valid_path.empty()
+                      ? Corpus{split.train(), split.valid()}
+                      : Corpus{whole(sources, tokenizer), whole(read_sources(valid_path, tokenizer), tokenizer)};
+  require(corpus.train.size() >= 2 && corpus.valid.size() >= 2,
+          "{}: {} tokens to train on and {} to validate, expected at least 2 of each; use more text, or name a "
+          "validation text",
+          path.string(), corpus.train.size(), corpus.valid.size());
+  corpus.hash = hash_of(corpus, tokenizer);
+  return corpus;
+}
+
+}  // namespace isobath

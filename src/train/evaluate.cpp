@@ -1,0 +1,53 @@
+#include "train/evaluate.h"
+
+#include <algorithm>
+
+namespace isobath {
+
+BatchLimits limits_of(const LoaderOptions& o) {
+  const bool documents = o.capacity_scope == Scope::kDocument || o.attention_scope == Scope::kDocument;
+  const int64_t most = o.max_documents > 0 ? o.max_documents : std::max<int64_t>(1, o.T / 64);
+  return {.sequences = o.B, .T = o.T, .max_documents = documents ? std::min(most, o.T) : 1};
+}
+
+Evaluator::Evaluator(const ModelConfig& config, TokenStream text, const LoaderOptions& options)
+    : loader_(std::move(text), options), batch_(options.B), acts_(config, limits_of(options), Purpose::kForward) {}
+
+void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, const Activations& acts, int64_t rows) {
+  size_t next = 0;
+  for (int64_t l = 0; l < config.num_hidden_layers; l++) {
+    if (!config.routed(l)) continue;
+    const RouterActs& r = acts.block[size_t(l)].router;
+    if (next == layer.size()) layer.push_back({.block = l});
+    LayerRouting& entry = layer[next++];
+    entry.routed += r.list.rows;
+    entry.rows += rows;
+    entry.agreement += r.agreement;
+  }
+}
+
+Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t windows,
+                          const std::function<void(int64_t done, int64_t of)>& progress) {
+  const int64_t all = loader_.eval_sequences();
+  const int64_t count = windows > 0 ? std::min(windows, all) : all;
+  Evaluation result;
+  double loss = 0, entropy = 0;  // rows in order, whatever the batch: the same bits
+  for (int64_t first = 0; first < count; first += batch_) {
+    const Batch& batch = loader_.eval(first, std::min(batch_, count - first));
+    forward_blocks(model.weights.weights(), *model.products, acts_, model.config(), batch, how);
+    forward_loss(model.weights.weights(), *model.products, acts_, model.config(), batch);
+    for (int64_t n = 0; n < batch.rows(); n++) {
+      loss += double(acts_.loss[n]);
+      entropy += double(acts_.entropy[n]);
+    }
+    result.targets += loader_.scored_targets(batch);
+    result.rows += batch.rows();
+    add_routing(result.layer, model.config(), acts_, batch.rows());
+    if (progress) progress(std::min(first + batch_, count), count);
+  }
+  result.loss = loss / double(std::max<int64_t>(1, result.targets));
+  result.entropy = entropy / double(std::max<int64_t>(1, result.rows));
+  return result;
+}
+
+}  // namespace isobath

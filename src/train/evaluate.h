@@ -1,0 +1,54 @@
+// Loss on held-out text: windows of T in order, each token scored once. By top-k as in training, or by the causal rule
+// as in generation; the same bits for any number of windows at a time and any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "model/model.h"
+#include "model/network.h"
+#include "text/loader.h"
+
+namespace isobath {
+
+struct LayerRouting {
+  int64_t block = 0;
+  int64_t routed = 0, rows = 0;  // rows that went through, of all
+  Agreement agreement;           // of the causal rule with top-k, where top-k chose
+  double share() const { return rows ? double(routed) / double(rows) : 0; }
+};
+
+struct Evaluation {
+  double loss = 0;     // nats per scored token
+  double entropy = 0;  // of the predictions, nats per row
+  int64_t targets = 0;
+  int64_t rows = 0;
+  std::vector<LayerRouting> layer;  // one per routed block
+};
+
+class Evaluator {
+ public:
+  // `batch` windows of T tokens at a time.
+  Evaluator(const ModelConfig& config, TokenStream text, const LoaderOptions& options);
+
+  int64_t rows() const { return acts_.limits().rows(); }  // Products must take lists of so many rows
+  int64_t windows() const { return loader_.eval_sequences(); }
+
+  // The first `windows` windows (0: all). `progress`, if given, hears of windows done.
+  Evaluation run(const Model& model, const Selection& how, int64_t windows = 0,
+                 const std::function<void(int64_t done, int64_t of)>& progress = {});
+
+ private:
+  Loader loader_;
+  int64_t batch_;
+  Activations acts_;
+};
+
+// Adds what the routers of a pass did. `layer` has one entry per routed block.
+void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, const Activations& acts, int64_t rows);
+
+// The limits of batches that a loader with these options makes.
+BatchLimits limits_of(const LoaderOptions& options);
+
+}  // namespace isobath

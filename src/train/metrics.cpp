@@ -1,0 +1,82 @@
+#include "train/metrics.h"
+
+#include <cerrno>
+#include <cstring>
+#include <sstream>
+
+#include "base/error.h"
+
+namespace isobath {
+namespace {
+
+using Json = nlohmann::json;
+
+Json layers_to_json(const std::vector<LayerRouting>& layers) {
+  Json list = Json::array();
+  for (const LayerRouting& l : layers) {
+    Json entry{{"block", l.block}, {"share", l.share()}};
+    if (l.agreement.rows > 0) {
+      entry["accuracy"] = l.agreement.accuracy();
+      entry["precision"] = l.agreement.precision();
+      entry["recall"] = l.agreement.recall();
+      entry["base_rate"] = l.agreement.base_rate();
+      entry["causal_share"] = l.agreement.share();
+    }
+    list.push_back(entry);
+  }
+  return list;
+}
+
+// The lines up to a step; a last line cut short by a kill is dropped with the later ones.
+std::string kept_lines(const fs::path& path, int64_t step) {
+  std::string kept, text;
+  std::istringstream lines(read_file(path));
+  while (std::getline(lines, text)) {
+    const Json json = Json::parse(text, nullptr, false);
+    if (json.is_object() && json.value("step", int64_t{0}) <= step && json.value("event", "") != "end")
+      kept += text + '\n';
+  }
+  return kept;
+}
+
+}  // namespace
+
+Json to_json(const Evaluation& e) {
+  return {{"loss", e.loss}, {"entropy", e.entropy}, {"targets", e.targets}, {"layers", layers_to_json(e.layer)}};
+}
+
+Metrics::Metrics(const fs::path& out, int64_t resumed_step) : path_(out / "metrics.jsonl") {
+  const bool again = resumed_step > 0 && fs::exists(path_);
+  replace_file(path_, again ? kept_lines(path_, resumed_step) : "");
+  file_ = std::fopen(path_.c_str(), "a");
+  if (file_ == nullptr) fail_work("cannot write {}: {}", path_.string(), std::strerror(errno));
+}
+
+Metrics::~Metrics() {
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+void Metrics::line(const Json& record) {
+  const std::string text = record.dump() + '\n';
+  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0)
+    fail_work("cannot write {}: {}", path_.string(), std::strerror(errno));
+}
+
+void Metrics::write(const StepRecord& r) {
+  line({{"event", "step"}, {"step", r.step}, {"loss", r.loss}, {"auxiliary", r.auxiliary},
+        {"gradient_norm", r.norm.model}, {"predictor_norm", r.norm.predictor}, {"learning_rate", r.learning_rate},
+        {"tokens", r.tokens}, {"flops", r.flops}, {"step_ms", r.step_ms}, {"tokens_per_s", r.tokens_per_s},
+        {"peak_share", r.peak_share}, {"layers", layers_to_json(r.layer)}});
+}
+
+void Metrics::write(const EvalRecord& r) {
+  Json record{{"event", "eval"}, {"step", r.step}, {"top_k", to_json(r.top_k)}};
+  if (r.causal) record["causal"] = to_json(*r.causal);
+  line(record);
+}
+
+void Metrics::end(int64_t step, bool interrupted) {
+  line({{"event", "end"}, {"step", step}, {"status", interrupted ? "interrupted" : "done"}});
+}
+
+}  // namespace isobath

@@ -1,0 +1,148 @@
+#include "train/options.h"
+
+#include <toml++/toml.h>
+
+#include <type_traits>
+
+#include "base/error.h"
+
+namespace isobath {
+namespace {
+
+template <class T>
+concept Enum = std::is_enum_v<T>;
+template <class T>
+inline constexpr bool kIsList = false;
+template <class T>
+inline constexpr bool kIsList<std::vector<T>> = true;
+
+// Names the key and where it stands.
+struct Place {
+  std::string file, key;
+  int64_t line;
+  [[noreturn]] void wrong(const std::string& expected) const {
+    fail("{}:{}: {} has the wrong type or value, expected {}", file, line, key, expected);
+  }
+};
+
+template <class Number>
+Number number_of(const toml::node& node, const Place& place) {
+  if constexpr (std::is_integral_v<Number>) {
+    if (const auto whole = node.as_integer()) {
+      if (whole->get() < 0 && std::is_unsigned_v<Number>) place.wrong("0 or more");
+      return Number(whole->get());
+    }
+    place.wrong("a whole number");
+  } else {
+    if (const auto real = node.value<double>()) return *real;
+    place.wrong("a number");
+  }
+}
+
+template <class T>
+void set(T& value, const toml::node& node, const Place& place) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (!node.is_boolean()) place.wrong("true or false");
+    value = node.as_boolean()->get();
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    if (!node.is_string()) place.wrong("text in quotes");
+    value = node.as_string()->get();
+  } else if constexpr (Enum<T>) {
+    const auto word = node.value<std::string>();
+    for (size_t i = 0; word && i < kNames<T>.size(); i++)
+      if (*word == kNames<T>[i]) {
+        value = T(i);
+        return;
+      }
+    place.wrong("one of " + names_of<T>());
+  } else if constexpr (kIsList<T>) {
+    value.clear();
+    using Item = typename T::value_type;
+    if (const toml::array* list = node.as_array())
+      for (const toml::node& item : *list) value.push_back(number_of<Item>(item, place));
+    else
+      value.push_back(number_of<Item>(node, place));
+  } else {
+    value = number_of<T>(node, place);
+  }
+}
+
+}  // namespace
+
+void read_toml(const fs::path& path, RunConfig& config) {
+  toml::table file;
+  try {
+    file = toml::parse(read_file(path), path.string());
+  } catch (const toml::parse_error& error) {
+    fail("{}:{}: {}", path.string(), error.source().begin.line, error.description());
+  }
+  for (const auto& [section, node] : file) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr)
+      fail("{}:{}: {} stands outside a section; expected [model], [routing], [data] or [train] above it", path.string(),
+           node.source().begin.line, section.str());
+    for (const auto& [key, value] : *table) {
+      bool known = false;
+      for_each_option(config, [&](const char* in, const char* name, auto& option, auto) {
+        if (section != in || key != name) return;
+        known = true;
+        set(option, value, {path.string(), fmt::format("{}.{}", in, name), value.source().begin.line});
+      });
+      if (!known)
+        fail("{}:{}: unknown key {}.{}; 'isobath train --help' lists them all", path.string(),
+             value.source().begin.line, section.str(), key.str());
+    }
+  }
+}
+
+nlohmann::json options_to_json(const RunConfig& config) {
+  nlohmann::json json;
+  for_each_option(config, [&](const char* section, const char* key, const auto& value, auto) {
+    if constexpr (Enum<std::decay_t<decltype(value)>>)
+      json[section][key] = name_of(value);
+    else
+      json[section][key] = value;
+  });
+  return json;
+}
+
+void options_from_json(const nlohmann::json& json, RunConfig& config) {
+  for_each_option(config, [&](const char* section, const char* key, auto& value, auto) {
+    using T = std::decay_t<decltype(value)>;
+    const auto& stored = json.at(section).at(key);
+    if constexpr (Enum<T>) {
+      for (size_t i = 0; i < kNames<T>.size(); i++)
+        if (stored == kNames<T>[i]) value = T(i);
+    } else {
+      value = stored.template get<T>();
+    }
+  });
+}
+
+void check_options(const RunConfig& c) {
+  const DataOptions& d = c.data;
+  const TrainOptions& t = c.train;
+  require(!d.path.empty(), "data.path is missing: name a text file or folder (--path)");
+  require(d.context >= 1 && d.context < (1 << 24), "data.context is {}, expected 1 to 16777215", d.context);
+  require(d.batch >= 1, "data.batch is {}, expected 1 or more", d.batch);
+  require(d.micro_batch >= 0 && d.micro_batch <= d.batch, "data.micro_batch is {}, expected 0 to batch ({})",
+          d.micro_batch, d.batch);
+  require(d.max_documents >= 0, "data.max_documents is {}, expected 0 or more", d.max_documents);
+  require(t.steps >= 0 && t.tokens >= 0 && t.flops >= 0, "the budget is negative; expected steps, tokens or flops > 0");
+  require((t.steps > 0) + (t.tokens > 0) + (t.flops > 0) == 1,
+          "found {} budgets, expected exactly one of --steps, --tokens, --flops",
+          (t.steps > 0) + (t.tokens > 0) + (t.flops > 0));
+  require(t.learning_rate >= 0, "train.learning_rate is {}, expected 0 or more", t.learning_rate);
+  require(t.warmup >= 0 && t.warmup <= 1, "train.warmup is {}, expected a share from 0 to 1", t.warmup);
+  require(t.final_rate >= 0 && t.final_rate <= 1, "train.final_rate is {}, expected a share from 0 to 1", t.final_rate);
+  require(t.beta1 >= 0 && t.beta1 < 1 && t.beta2 >= 0 && t.beta2 < 1,
+          "train.beta1 = {} and beta2 = {}, expected at least 0 and below 1", t.beta1, t.beta2);
+  require(t.weight_decay >= 0 && t.clip >= 0, "train.weight_decay = {} and clip = {}, expected 0 or more",
+          t.weight_decay, t.clip);
+  require(t.keep >= 1, "train.keep is {}, expected 1 or more", t.keep);
+  require(t.eval_every >= 0 && t.eval_windows >= 0 && t.save_every >= 0 && t.threads >= 0,
+          "eval_every, eval_windows, save_every and threads must be 0 or more");
+  require(!t.out.empty(), "train.out is empty: name a folder for the run (--out)");
+}
+
+}  // namespace isobath

@@ -1,0 +1,95 @@
+// Everything that a training run can be told, as one list: TOML files, flags, help and the saved run walk it.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/file.h"
+#include "model/config.h"
+
+namespace isobath {
+
+struct DataOptions {
+  std::string path;                  // text, JSONL or token shards: a file or a folder
+  std::string valid_path;            // empty: the split of design section 6
+  std::string tokenizer = "bytes";
+  int64_t context = 256;             // T
+  int64_t batch = 16;                // sequences per optimizer step
+  int64_t micro_batch = 0;           // sequences in memory at once; 0: all of batch
+  int64_t max_documents = 0;         // per sequence, with document scopes; 0: max(1, T/64)
+};
+
+struct TrainOptions {
+  int64_t steps = 0;                 // one of these three is the budget
+  int64_t tokens = 0;
+  double flops = 0;
+  double learning_rate = 0;          // peak; 0: 3e-3 * sqrt(128/D)
+  double warmup = 0.02;              // share of the steps
+  double final_rate = 0.1;           // share of the peak at the end of the cosine
+  double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1.0;
+  uint64_t seed = 1;
+  int64_t eval_every = 0;            // steps; 0: at the end only
+  int64_t eval_windows = 0;          // of validation text per evaluation during the run; 0: all
+  int64_t save_every = 0;            // steps; 0: at the end (and when interrupted)
+  int64_t keep = 2;                  // newest checkpoints to keep
+  int64_t threads = 0;               // 0: as many as there are
+  std::string out = "runs/isobath";
+};
+
+struct RunConfig {
+  ModelConfig model;
+  DataOptions data;
+  TrainOptions train;
+};
+
+template <class Options, class Visit>
+void for_each_data_option(Options& d, Visit visit) {
+  visit("data", "path", d.path, "training text: .txt, .jsonl, token shards, or a folder of these");
+  visit("data", "valid_path", d.valid_path, "validation text; empty: a split of the training text");
+  visit("data", "tokenizer", d.tokenizer, "bytes, or a tokenizer.json, or a folder that holds one");
+  visit("data", "context", d.context, "tokens per sequence T");
+  visit("data", "batch", d.batch, "sequences per optimizer step");
+  visit("data", "micro_batch", d.micro_batch, "sequences in memory at once; 0: all of batch");
+  visit("data", "max_documents", d.max_documents, "documents per sequence, with document scopes; 0: max(1, T/64)");
+}
+template <class Options, class Visit>
+void for_each_train_option(Options& t, Visit visit) {
+  visit("train", "steps", t.steps, "budget in optimizer steps");
+  visit("train", "tokens", t.tokens, "budget in tokens");
+  visit("train", "flops", t.flops, "budget in training FLOPs");
+  visit("train", "learning_rate", t.learning_rate, "peak learning rate; 0: 3e-3 * sqrt(128/D)");
+  visit("train", "warmup", t.warmup, "share of the steps in which the rate rises");
+  visit("train", "final_rate", t.final_rate, "share of the peak rate at the end of the cosine");
+  visit("train", "beta1", t.beta1, "AdamW: decay of the first moment");
+  visit("train", "beta2", t.beta2, "AdamW: decay of the second moment");
+  visit("train", "weight_decay", t.weight_decay, "AdamW: on matrices, not on embedding, norms, router, predictor");
+  visit("train", "clip", t.clip, "largest gradient norm; 0: no clipping");
+  visit("train", "seed", t.seed, "of start values, order of the text, random routing");
+  visit("train", "eval_every", t.eval_every, "evaluate every so many steps; 0: at the end only");
+  visit("train", "eval_windows", t.eval_windows, "windows of validation text during the run; 0: all");
+  visit("train", "save_every", t.save_every, "write a checkpoint every so many steps; 0: at the end only");
+  visit("train", "keep", t.keep, "newest checkpoints to keep");
+  visit("train", "threads", t.threads, "0: as many as there are cores");
+  visit("train", "out", t.out, "folder of the run");
+}
+template <class Config, class Visit>
+void for_each_option(Config& c, Visit visit) {
+  for_each_model_option(c.model, visit);
+  for_each_routing_option(c.model.routing, visit);
+  for_each_data_option(c.data, visit);
+  for_each_train_option(c.train, visit);
+}
+
+// Sets the options that the file names. Unknown sections and keys, and values of another type, are errors that name
+// file, line and key.
+void read_toml(const fs::path& path, RunConfig& config);
+
+// The whole list with its values, for the checkpoint; and back.
+nlohmann::json options_to_json(const RunConfig& config);
+void options_from_json(const nlohmann::json& json, RunConfig& config);
+
+// Checks ranges and that exactly one budget is given. Throws Error naming key, value and expectation.
+void check_options(const RunConfig& config);
+
+}  // namespace isobath

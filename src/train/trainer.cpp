@@ -1,0 +1,194 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "train/metrics.h"
+#include "train/trainer_state.h"
+
+namespace isobath {
+namespace {
+
+LoaderOptions loader_options(const RunConfig& c, const Tokenizer& tokenizer, int64_t sequences) {
+  return {.T = c.data.context, .B = sequences, .seed = c.train.seed, .capacity_scope = c.model.routing.capacity_scope,
+          .attention_scope = c.model.routing.attention_scope, .max_documents = c.data.max_documents,
+          .eos = tokenizer.eos()};
+}
+
+Budget budget_of(const RunConfig& c) {
+  const int64_t B = c.data.batch, T = c.data.context;
+  if (c.train.flops > 0) return plan_budget(c.model, B, T, c.train.flops);
+  const int64_t steps = c.train.steps > 0 ? c.train.steps : std::max<int64_t>(1, c.train.tokens / (B * T));
+  return {.steps = steps, .last_sequences = 0,
+          .flops = double(steps) * double(model_flops(c.model, B, T).training())};
+}
+
+double milliseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+RunConfig resolved(RunConfig c, const Tokenizer& tokenizer) {
+  check_options(c);
+  c.model.vocab_size = tokenizer.vocab_size();
+  c.model.bos_token_id = tokenizer.bos();
+  if (tokenizer.eos() >= 0) c.model.eos_token_id = {tokenizer.eos()};
+  resolve(c.model, c.data.context);
+  if (c.data.micro_batch == 0) c.data.micro_batch = c.data.batch;
+  if (c.train.learning_rate == 0) c.train.learning_rate = 3e-3 * std::sqrt(128.0 / double(c.model.hidden_size));
+  return c;
+}
+
+Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& text, const MachinePeak& machine)
+    : config(run),
+      tokenizer(tok),
+      corpus_hash(text.hash),
+      peak(machine),
+      loader(text.train, loader_options(run, tok, run.data.micro_batch)),
+      evaluator(run.model, text.valid, loader_options(run, tok, run.data.micro_batch)),
+      acts(run.model, limits_of(loader_options(run, tok, run.data.micro_batch)), Purpose::kTrain),
+      model(run.model),
+      gradient(run.model),
+      optimizer(run.model, {run.train.beta1, run.train.beta2, run.train.weight_decay, run.train.clip}),
+      budget(budget_of(run)),
+      schedule{run.train.learning_rate, budget.steps, run.train.warmup, run.train.final_rate} {
+  initialize(model.weights, run.train.seed);
+  model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, acts.list_sizes());
+  for (int64_t l = 0; l < run.model.num_hidden_layers; l++)
+    if (run.model.routed(l)) record.layer.push_back({.block = l});
+  record.steps = budget.steps;
+}
+
+Trainer::Trainer(const RunConfig& config, const Tokenizer& tokenizer, const Corpus& corpus, const MachinePeak& peak) {
+  if (config.train.threads > 0) set_thread_count(int(config.train.threads));
+  state_ = std::make_unique<State>(resolved(config, tokenizer), tokenizer, corpus, peak);
+}
+
+Trainer::~Trainer() = default;
+
+const RunConfig& Trainer::config() const { return state_->config; }
+const Model& Trainer::model() const { return state_->model; }
+const Budget& Trainer::budget() const { return state_->budget; }
+int64_t Trainer::steps_done() const { return state_->step; }
+
+int64_t Trainer::planned_bytes() const {
+  const State& s = *state_;
+  return s.model.weights.bytes() + s.gradient.bytes() + s.optimizer.first.bytes() + s.optimizer.second.bytes() +
+         s.model.products->bytes() + s.acts.plan().bytes();
+}
+
+// Forward and backward over the step's sequences; leaves gradients, and sums in the record.
+void Trainer::State::accumulate(int64_t first, int64_t count) {
+  const int64_t micro = config.data.micro_batch;
+  StepScale scale{0, 0};
+  for (int64_t at = 0; at < count; at += micro) {
+    const Batch& batch = loader.train(first + at, std::min(micro, count - at));
+    scale.targets += loader.scored_targets(batch);
+    scale.rows += batch.rows();
+  }
+  const Selection how{.seed = config.train.seed, .step = step};
+  double loss = 0, auxiliary = 0;
+  for (LayerRouting& layer : record.layer) layer = {.block = layer.block};
+  for (int64_t at = 0; at < count; at += micro) {
+    const Batch& batch = loader.train(first + at, std::min(micro, count - at));
+    loss += forward_backward(model.weights.weights(), gradient.weights(), *model.products, acts, config.model, batch,
+                             how, scale);
+    add_routing(record.layer, config.model, acts, batch.rows());
+    for (const BlockActs& b : acts.block) auxiliary += b.router.auxiliary_sum;
+    spent += double(model_flops_of(batch));
+  }
+  record.loss = loss / double(std::max<int64_t>(1, scale.targets));
+  record.auxiliary = auxiliary / double(std::max<size_t>(1, record.layer.size())) / double(scale.rows);
+  record.tokens += scale.rows;
+}
+
+// Sequences that are whole count the same every time; ragged ones are counted as they come.
+int64_t Trainer::State::model_flops_of(const Batch& batch) {
+  const BatchLimits& limits = acts.limits();
+  const int64_t sequences = batch.sequence_id.numel();
+  if (limits.max_documents > 1 || batch.rows() != sequences * limits.T)
+    return model_flops(config.model, batch.capacity_begin, batch.segment_begin).training();
+  if (flops_per_sequence == 0) flops_per_sequence = model_flops(config.model, 1, limits.T).training();
+  return flops_per_sequence * sequences;
+}
+
+const StepRecord& Trainer::step() {
+  State& s = *state_;
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t B = s.config.data.batch;
+  const bool short_one = s.step + 1 == s.budget.steps && s.budget.last_sequences > 0;
+  const int64_t count = short_one ? s.budget.last_sequences : B;
+  try {
+    s.accumulate(s.sequences, count);
+    if (!std::isfinite(s.record.loss)) fail_work("the loss is {}", s.record.loss);
+    s.record.learning_rate = s.schedule.at(s.step + 1);
+    s.record.norm = s.optimizer.step(s.model.weights, s.gradient, s.record.learning_rate, s.step + 1);
+  } catch (const Error& error) {
+    fail_work("step {}: {}; {}", s.step + 1, error.what(),
+              s.saved.empty() ? "no checkpoint was written yet" : "the last good checkpoint is " + s.saved.string());
+  }
+  s.model.products->pack(s.model.weights.weights());
+  s.step++;
+  s.sequences += count;
+  s.record.step = s.step;
+  s.record.flops = s.spent;
+  s.record.step_ms = milliseconds_since(start);
+  s.record.tokens_per_s = double(count * s.config.data.context) / (s.record.step_ms / 1e3);
+  s.record.peak_share = double(utilisation_flops(s.config.model, count, s.config.data.context)) /
+                        (s.record.step_ms * 1e6) / std::max(1e-9, s.peak.fma_gflop_s);
+  return s.record;
+}
+
+EvalRecord Trainer::evaluate(const Observer& observer, int64_t windows) {
+  State& s = *state_;
+  EvalRecord record{.step = s.step, .top_k = {}, .causal = {}};
+  record.top_k = s.evaluator.run(s.model, {.by = SelectBy::kTopK, .seed = s.config.train.seed}, windows,
+                                 observer.on_eval_progress);
+  if (s.config.model.routed_blocks() > 0 && s.config.model.has_causal_rule())
+    record.causal = s.evaluator.run(s.model, {.by = SelectBy::kCausal, .seed = s.config.train.seed}, windows,
+                                    observer.on_eval_progress);
+  return record;
+}
+
+TrainResult Trainer::run(const Observer& observer) {
+  State& s = *state_;
+  const TrainOptions& o = s.config.train;
+  prepare_folder(o.out, s.step > 0);
+  Metrics metrics(o.out, s.step);
+  const auto evaluate_now = [&](int64_t windows) {
+    const EvalRecord record = evaluate(observer, windows);
+    metrics.write(record);
+    if (observer.on_eval) observer.on_eval(record);
+    return record;
+  };
+  const auto save_now = [&](bool interrupted) {
+    const fs::path folder = save(interrupted);
+    if (observer.on_save) observer.on_save(folder);
+  };
+
+  bool stopped = observer.stop && observer.stop();
+  while (s.step < s.budget.steps && !stopped) {
+    const StepRecord& record = step();
+    metrics.write(record);
+    if (observer.on_step) observer.on_step(record);
+    stopped = observer.stop && observer.stop();
+    const bool last = s.step == s.budget.steps;
+    if (!last && !stopped && o.eval_every > 0 && s.step % o.eval_every == 0) evaluate_now(o.eval_windows);
+    if (!last && !stopped && o.save_every > 0 && s.step % o.save_every == 0) save_now(false);
+  }
+
+  TrainResult result;
+  result.interrupted = s.step < s.budget.steps;
+  save_now(result.interrupted);
+  if (!result.interrupted) result.final_eval = evaluate_now(0);
+  metrics.end(s.step, result.interrupted);
+  result.last = s.record;
+  result.checkpoint = s.saved;
+  return result;
+}
+
+}  // namespace isobath

@@ -1,0 +1,38 @@
+// What a Trainer is made of, shared by its two files: trainer.cpp steps, trainer_files.cpp saves and resumes.
+#pragma once
+
+#include "train/trainer.h"
+
+namespace isobath {
+
+struct Trainer::State {
+  State(const RunConfig& config, const Tokenizer& tokenizer, const Corpus& corpus, const MachinePeak& peak);
+
+  void accumulate(int64_t first, int64_t count);
+  int64_t model_flops_of(const Batch& batch);
+
+  RunConfig config;
+  Tokenizer tokenizer;
+  uint64_t corpus_hash;
+  MachinePeak peak;
+  Loader loader;
+  Evaluator evaluator;
+  Activations acts;
+  Model model;
+  WeightSet gradient;
+  Optimizer optimizer;
+  Budget budget;
+  Schedule schedule;
+
+  int64_t step = 0;       // optimizer steps done
+  int64_t sequences = 0;  // sequences read: the whole position in the text
+  double spent = 0;       // model FLOPs
+  int64_t flops_per_sequence = 0;
+  StepRecord record;
+  fs::path saved;         // the newest checkpoint
+};
+
+// Makes the folder of a run; a new run does not write over another's checkpoints.
+void prepare_folder(const fs::path& out, bool resumed);
+
+}  // namespace isobath

@@ -1,0 +1,166 @@
+#include "text/corpus.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "support/temp_dir.h"
+#include "support/test_data.h"
+
+namespace isobath {
+namespace {
+
+using testing::TempDir;
+constexpr int32_t kEos = 256;
+
+std::vector<int32_t> tokens(const TokenStream& stream) {
+  std::vector<int32_t> all(size_t(stream.size()));
+  stream.read(0, all);
+  return all;
+}
+std::vector<std::string> texts(const TokenStream& stream) {
+  std::vector<std::string> documents;
+  for (int64_t d = 0; d < stream.documents(); d++) {
+    const int64_t begin = stream.document_begin(d), end = stream.document_begin(d + 1);
+    std::vector<int32_t> ids(size_t(end - begin));
+    stream.read(begin, ids);
+    EXPECT_EQ(ids.back(), kEos);
+    documents.push_back(Tokenizer::bytes().decode(ids));
+  }
+  return documents;
+}
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was thrown";
+}
+// The documents of a file, read as validation text so that nothing is cut.
+std::vector<std::string> documents_of(const fs::path& path) {
+  return texts(Corpus::load(path, Tokenizer::bytes(), path).valid);
+}
+
+TEST(Corpus, TextIsDocumentsBetweenSeparatorLines) {
+  const TempDir dir;
+  const auto path = dir.write("a.txt",
+                              "one\n<|endoftext|>\ntwo\r\nlines\r\n<|endoftext|>\r\n<|endoftext|>\n"
+                              " <|endoftext|>\nnot <|endoftext|>\n<|endoftext|>");
+  EXPECT_EQ(documents_of(path),
+            (std::vector<std::string>{"one\n", "two\r\nlines\r\n", " <|endoftext|>\nnot <|endoftext|>\n"}));
+}
+
+TEST(Corpus, AFewDocumentsAreCut) {
+  const TempDir dir;
+  const std::string a(40, 'a'), b(19, 'b');
+  const auto path = dir.write("a.txt", a + "\n<|endoftext|>\n" + b + "\n<|endoftext|>\nc");
+  const Corpus corpus = Corpus::load(path, Tokenizer::bytes());
+  // 41, 20 and 1 bytes: 2, 1 and none of them are validation.
+  EXPECT_EQ(texts(corpus.train), (std::vector<std::string>{a.substr(1), b, "c"}));
+  EXPECT_EQ(texts(corpus.valid), (std::vector<std::string>{"a\n", "\n"}));
+  EXPECT_EQ(corpus.train.text_bytes(), 39 + 19 + 1);
+  EXPECT_EQ(corpus.valid.text_bytes(), 2 + 1);
+}
+
+TEST(Corpus, ManyDocumentsStayWhole) {
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 47; i++) text += "document " + std::to_string(i) + "\n<|endoftext|>\n";
+  const Corpus corpus = Corpus::load(dir.write("a.txt", text), Tokenizer::bytes());
+  EXPECT_EQ(corpus.train.documents(), 45);
+  EXPECT_EQ(texts(corpus.valid), (std::vector<std::string>{"document 23\n", "document 46\n"}));
+  EXPECT_EQ(corpus.valid.text_bytes(), 24);
+}
+
+TEST(Corpus, ReadsAcrossRuns) {
+  const TempDir dir;
+  dir.write("t/b.txt", std::string(100, 'b'));
+  dir.write("t/a.txt", std::string(60, 'a'));
+  dir.write("t/.hidden", "x");
+  const Corpus corpus = Corpus::load(dir / "t", Tokenizer::bytes());
+  const auto all = tokens(corpus.train);
+  ASSERT_EQ(int64_t(all.size()), 57 + 1 + 95 + 1);
+  EXPECT_EQ(all[57], kEos);
+  EXPECT_EQ(all.back(), kEos);
+  for (int64_t begin = 0; begin < corpus.train.size(); begin++) {
+    for (int64_t end = begin; end <= corpus.train.size(); end += 13) {
+      std::vector<int32_t> part(size_t(end - begin), -7);
+      corpus.train.read(begin, part);
+      ASSERT_TRUE(std::equal(part.begin(), part.end(), all.begin() + begin));
+    }
+  }
+  EXPECT_EQ(corpus.train.document_at(57), 0);
+  EXPECT_EQ(corpus.train.document_at(58), 1);
+  std::vector<int32_t> two(2);
+  EXPECT_THROW(corpus.train.read(153, two), Error);
+  EXPECT_THROW(corpus.train.read(-1, two), Error);
+}
+
+TEST(Corpus, SeparateValidation) {
+  const TempDir dir;
+  const Corpus corpus = Corpus::load(dir.write("a.txt", "train"), Tokenizer::bytes(), dir.write("b.txt", "valid"));
+  EXPECT_EQ(texts(corpus.train), std::vector<std::string>{"train"});
+  EXPECT_EQ(texts(corpus.valid), std::vector<std::string>{"valid"});
+}
+
+TEST(Corpus, JsonLines) {
+  const TempDir dir;
+  const auto path = dir.write("a.jsonl",
+                              "{\"text\": \"a\\u00e9\\ud83d\\ude00\\n\", \"id\": [1, {}]}\r\n\n  \n"
+                              "{\"id\":1,\"text\":\"<|endoftext|>\"}\n{\"text\":\"\"}\n{\"text\":\"last\"}");
+  EXPECT_EQ(documents_of(path), (std::vector<std::string>{"aé😀\n", "<|endoftext|>", "last"}));
+  EXPECT_EQ(Corpus::load(path, Tokenizer::bytes(), path).valid.text_bytes(), 8 + 13 + 4);
+}
+
+TEST(Corpus, NamesTheBadLine) {
+  const TempDir dir;
+  const std::string good = "{\"text\":\"good\"}\n\n";
+  for (const std::string bad : {"{", "[]", "{\"txt\":\"a\"}", "{\"text\":1}", "{\"text\":\"\\ud800\"}",
+                                "{\"text\":\"\xff\"}", "{\"text\":\"a\"} x", "nul"}) {
+    const auto path = dir.write("a.jsonl", good + bad + "\n" + good);
+    const std::string message = message_of([&] { Corpus::load(path, Tokenizer::bytes()); });
+    EXPECT_NE(message.find("a.jsonl: line 3 "), message.npos) << bad << ": " << message;
+  }
+  const std::string zero = "{\"text\":\"a\"}";
+  const auto path = dir.write("a.jsonl", zero + '\0' + "\n");
+  EXPECT_NE(message_of([&] { Corpus::load(path, Tokenizer::bytes()); }).find("line 1 "), std::string::npos);
+}
+
+TEST(Corpus, RefusesByName) {
+  const TempDir dir;
+  const auto refused = [&](const fs::path& path, const std::string& words) {
+    const std::string message = message_of([&] { Corpus::load(path, Tokenizer::bytes()); });
+    EXPECT_NE(message.find(words), message.npos) << message;
+  };
+  refused(dir / "missing.txt", "missing.txt");
+  refused(dir.write("empty.txt", ""), "empty.txt: the file is empty");
+  refused(dir.write("none.txt", "<|endoftext|>\n"), "none.txt: no text");
+  refused(dir.write("short.txt", "a"), "name a validation text");
+  refused(dir.write("a.pdf", "text"), "a.pdf: not a kind");
+  dir.write("mixed/a.txt", "text");
+  dir.write("mixed/read.me", "text");
+  refused(dir / "mixed", "read.me");
+  dir.write("nested/b/a.txt", "text");
+  refused(dir / "nested", "holds b,");
+  fs::create_directory(dir / "nothing");
+  refused(dir / "nothing", "no text in the folder");
+}
+
+TEST(Corpus, HashFollowsTheText) {
+  const TempDir dir;
+  const auto a = dir.write("a.txt", std::string(100, 'a')), b = dir.write("b.txt", std::string(101, 'a'));
+  const Tokenizer t = Tokenizer::bytes();
+  EXPECT_EQ(Corpus::load(a, t).hash, Corpus::load(a, t).hash);
+  EXPECT_NE(Corpus::load(a, t).hash, Corpus::load(b, t).hash);
+}
+
+TEST(Corpus, TinyShakespeare) {
+  ISOBATH_NEEDS_DATA(path, "corpora/tinyshakespeare.txt");
+  const Corpus corpus = Corpus::load(path, Tokenizer::bytes());
+  EXPECT_EQ(corpus.train.size() + corpus.valid.size(), 1115394 + 2);
+  EXPECT_EQ(corpus.valid.size(), 1115394 / 20 + 1);
+  EXPECT_EQ(corpus.train.text_bytes() + corpus.valid.text_bytes(), 1115394);
+}
+
+}  // namespace
+}  // namespace isobath
