@@ -13,7 +13,7 @@
 
 namespace isobath {
 
-inline constexpr int64_t kQueryTile = 64;   // queries that share one pass over the keys
+inline constexpr int64_t kQueryTile = 128;  // queries that share one pass over the keys
 inline constexpr int64_t kRowGroup = 6;     // rows of a product that are in registers at once
 inline constexpr int64_t kColumnStep = 16;  // masked columns of scores are skipped in steps of this many queries
 
