@@ -6,8 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -15,38 +14,53 @@
 namespace isobath {
 namespace {
 
-std::string reason() { return std::strerror(errno); }
+std::string reason() { return std::generic_category().message(errno); }
 
-int open_for_reading(const fs::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail("cannot read {}: {}", path.string(), reason());
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
-    ::close(fd);
-    fail("cannot read {}: it is a folder, expected a file", path.string());
+// Closed at the end of its scope, for descriptors that were only read from.
+struct Descriptor {
+  int fd;
+  explicit Descriptor(int fd) : fd(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
   }
-  return fd;
+};
+
+struct stat open_info(const Descriptor& file, const fs::path& path) {
+  if (file.fd < 0) fail("cannot read {}: {}", path.string(), reason());
+  struct stat info {};
+  if (::fstat(file.fd, &info) != 0) fail("cannot read {}: {}", path.string(), reason());
+  if (S_ISDIR(info.st_mode)) fail("cannot read {}: it is a folder, expected a file", path.string());
+  return info;
+}
+
+// ENOSYS, EINVAL and the like say that the file system has no such thing as flushing, not that bytes were lost.
+bool cannot_flush() { return errno == EINVAL || errno == ENOSYS || errno == ENOTSUP || errno == EROFS; }
+
+void flush(int fd, const fs::path& path) {
+  while (::fsync(fd) != 0) {
+    if (errno == EINTR) continue;
+    if (cannot_flush()) return;
+    fail_work("cannot flush {}: {}", path.string(), reason());
+  }
 }
 
 }  // namespace
 
 std::string read_file(const fs::path& path) {
-  const int fd = open_for_reading(path);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string bytes;
+  bytes.reserve(size_t(open_info(file, path).st_size));
   char buffer[1 << 16];
   for (;;) {
-    const ssize_t got = ::read(fd, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      const std::string why = reason();
-      ::close(fd);
-      fail("cannot read {}: {}", path.string(), why);
+    const ssize_t got = ::read(file.fd, buffer, sizeof buffer);
+    if (got == 0) return bytes;
+    if (got > 0) {
+      bytes.append(buffer, size_t(got));
+    } else if (errno != EINTR) {
+      fail("cannot read {}: {}", path.string(), reason());
     }
-    if (got == 0) break;
-    bytes.append(buffer, size_t(got));
   }
-  ::close(fd);
-  return bytes;
 }
 
 void replace_file(const fs::path& path, std::string_view bytes) {
@@ -56,8 +70,13 @@ void replace_file(const fs::path& path, std::string_view bytes) {
 }
 
 FileWriter::FileWriter(const fs::path& path) : path_(path), part_(path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    fail_work("cannot write {}: it is {}, expected a file", path.string(),
+              S_ISDIR(info.st_mode) ? "a folder" : "a device or pipe");
   part_ += ".part";
-  fd_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  ::unlink(part_.c_str());  // a killed writer's, or a link that leads elsewhere
+  fd_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd_ < 0) fail_work("cannot write {}: {}", path_.string(), reason());
 }
 
@@ -79,38 +98,41 @@ void FileWriter::write(const void* bytes, size_t count) {
 }
 
 void FileWriter::commit() {
-  if (::fsync(fd_) != 0) fail_work("cannot flush {}: {}", path_.string(), reason());
+  flush(fd_, path_);
   const int fd = std::exchange(fd_, -1);
-  if (::close(fd) != 0 || ::rename(part_.c_str(), path_.c_str()) != 0) {
+  const bool closed = ::close(fd) == 0 || errno == EINTR;  // Linux closes even when it is interrupted
+  if (!closed || ::rename(part_.c_str(), path_.c_str()) != 0) {
     const std::string why = reason();
     ::unlink(part_.c_str());
     fail_work("cannot write {}: {}", path_.string(), why);
   }
-  sync_folder(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+  sync_folder(parent_folder(path_));
 }
 
-void sync_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;  // a file system that cannot open folders cannot flush them either
-  ::fsync(fd);
-  ::close(fd);
+void sync_file(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.fd < 0) fail_work("cannot flush {}: {}", path.string(), reason());
+  flush(file.fd, path);
 }
+
+void sync_folder(const fs::path& path) {
+  const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.fd < 0 && errno == EACCES) return;  // a folder one may write in but not list
+  if (folder.fd < 0) fail_work("cannot flush {}: {}", path.string(), reason());
+  flush(folder.fd, path);
+}
+
+fs::path parent_folder(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const int fd = open_for_reading(path);
-  struct stat info {};
-  ::fstat(fd, &info);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // does not wait on a pipe
+  const struct stat info = open_info(file, path);
+  if (!S_ISREG(info.st_mode)) fail("cannot map {}: it is a device or pipe, expected a file", path.string());
+  if (info.st_size == 0) return;  // nothing to map
+  void* at = ::mmap(nullptr, size_t(info.st_size), PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (at == MAP_FAILED) fail("cannot map {}: {}", path.string(), reason());
+  data_ = static_cast<const std::byte*>(at);
   size_ = size_t(info.st_size);
-  if (size_ > 0) {
-    void* at = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (at == MAP_FAILED) {
-      const std::string why = reason();
-      ::close(fd);
-      fail("cannot map {}: {}", path.string(), why);
-    }
-    data_ = static_cast<const std::byte*>(at);
-  }
-  ::close(fd);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }

@@ -1,10 +1,11 @@
 // Files: whole or not at all.
+//
+// Reading throws Error{kInput}, writing Error{kWork}; both name the path and the system's reason.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,7 +21,8 @@ std::string read_file(const fs::path& path);
 // A failure (full disk, read-only folder) removes the part, leaves the old file and throws Error{kWork}.
 void replace_file(const fs::path& path, std::string_view bytes);
 
-// A file being written piece by piece, under a temporary name until commit(). Destroyed without commit: removed.
+// A file being written piece by piece, as PATH.part until commit(). Destroyed without commit: removed.
+// One writer per path at a time. Refuses a folder, a device or a pipe, which the rename would replace.
 class FileWriter {
  public:
   explicit FileWriter(const fs::path& path);
@@ -36,10 +38,16 @@ class FileWriter {
   int fd_ = -1;
 };
 
-// Flushes a folder's entries to disk, so that a rename in it survives a power cut.
+// Flush a file's bytes, or a folder's entries (so that a rename in it survives a power cut), to disk.
+// Throw Error{kWork} when the disk fails; file systems that cannot flush folders are taken as they are.
+void sync_file(const fs::path& file);
 void sync_folder(const fs::path& folder);
 
-// A read-only file in memory, mapped. An empty file is an empty span. Throws Error as read_file does.
+// The folder that holds path's entry: "." for a bare name.
+fs::path parent_folder(const fs::path& path);
+
+// A read-only regular file in memory, mapped. An empty file is an empty span. Throws Error as read_file does.
+// Files that appear whole are never shortened under the map; one that another program shortens ends the process.
 class MappedFile {
  public:
   MappedFile() = default;

@@ -5,6 +5,8 @@
 // z (N,V)   target (N), -1: not scored (loss 0, dz 0; the entropy is still given)   loss, entropy (N)
 // Only the first V columns that the vocabulary has are looked at: padding columns do not exist here.
 // scale = 0: loss and entropy only, z is left as it is. Bits of a row depend on that row alone.
+// A logit that is not finite gives a NaN loss (scored rows) and entropy, whichever column it is in.
+// Throws Error if a target is not in [-1, V).
 #pragma once
 
 #include "tensor/view.h"

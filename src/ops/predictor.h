@@ -5,6 +5,7 @@
 //   forward:   u += b1 in place, p as above.        Bits of p[n] depend on row n alone.
 //   backward:  du[n] = dp[n] w2 silu'(u[n]) in place of u;   dw2 += sum_n dp[n] silu(u[n]),  db2 += sum_n dp[n],
 //              db1 += sum_n du[n];   dW1 is Linear's backward_weight(dW1, du, x).     partial (kGradChunks, 2P+1)
+// Multiply-adds counted: N P forward, 2 N P backward.
 #pragma once
 
 #include "tensor/view.h"

@@ -11,24 +11,25 @@
 HWY_BEFORE_NAMESPACE();
 namespace isobath::HWY_NAMESPACE {
 
-// exp(x) for x <= 0; 0 where the result would be denormal; NaN stays NaN.
+// exp(x) for x <= 0; 0 where the result would be denormal.
 // exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2: there Taylor's first eight terms are exact to 2^-27.
 HWY_INLINE Vec exp_of_negative(Vec x) {
-  const hn::RebindToSigned<Tag> itag;
-  constexpr float kSmallest = -87.3f;  // n >= -126: 2^n is a normal number
-  const Vec clamped = hn::IfThenElse(hn::Lt(x, hn::Set(Tag(), kSmallest)), hn::Set(Tag(), kSmallest), x);
-  const Vec n = hn::Round(hn::Mul(clamped, hn::Set(Tag(), 1.44269504089f)));
+  const auto set = [](float c) HWY_ATTR { return hn::Set(Tag(), c); };
+  const Vec smallest = set(-87.3f);  // n >= -126: 2^n is a normal number
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits; the 127 makes it the exponent field of 2^n.
+  const Vec shift = set(0x1.8p23f + 127);
+  const Vec clamped = hn::Max(smallest, x);
+  const Vec shifted = hn::MulAdd(clamped, set(1.44269504089f), shift), n = hn::Sub(shifted, shift);
+  const Vec power = hn::BitCast(Tag(), hn::ShiftLeft<23>(hn::BitCast(hn::RebindToUnsigned<Tag>(), shifted)));
   // ln 2 in two parts, the first with so few bits that n times it is exact.
-  const Vec r =
-      hn::NegMulAdd(n, hn::Set(Tag(), -0x1.bd0106p-13f), hn::NegMulAdd(n, hn::Set(Tag(), 0x1.63p-1f), clamped));
-  Vec p = hn::Set(Tag(), 1 / 5040.0f);
-  for (const float c : {1 / 720.0f, 1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f, 1.0f, 1.0f})
-    p = hn::MulAdd(p, r, hn::Set(Tag(), c));
-  const auto power = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(itag, n), hn::Set(itag, 127)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(Tag(), kSmallest)), hn::Mul(p, hn::BitCast(Tag(), power)));
+  const Vec r = hn::NegMulAdd(n, set(-0x1.bd0106p-13f), hn::NegMulAdd(n, set(0x1.63p-1f), clamped));
+  Vec p = set(1 / 5040.0f);
+  for (const float c : {1 / 720.0f, 1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f, 1.0f, 1.0f}) p = hn::MulAdd(p, r, set(c));
+  return hn::IfThenZeroElse(hn::Lt(x, smallest), hn::Mul(p, power));
 }
 
 // sigmoid(u) and 1 - sigmoid(u), neither by subtraction: both keep their relative precision in the far tails.
+// Of NaN either may be a number: what uses them multiplies by u as well.
 struct Sigmoid {
   Vec value, complement;
 };

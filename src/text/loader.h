@@ -16,7 +16,6 @@
 
 namespace isobath {
 
-enum class Scope : uint8_t { kSequence, kDocument };
 
 struct LoaderOptions {
   int64_t T = 256;  // tokens per sequence

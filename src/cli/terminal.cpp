@@ -1,0 +1,115 @@
+#include "cli/terminal.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+
+namespace isobath::cli {
+namespace {
+
+Progress* current = nullptr;
+volatile std::sig_atomic_t signals = 0;
+
+extern "C" void on_signal(int signal) {
+  if (signals > 0 && signal == SIGINT) _exit(130);
+  signals = 1;
+}
+
+int terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 120;
+}
+
+}  // namespace
+
+std::string with_letter(double value) {
+  const char* letters[] = {"", "k", "M", "G", "T", "P", "E"};
+  int i = 0;
+  while (std::abs(value) >= 999.5 && i < 6) {
+    value /= 1000;
+    i++;
+  }
+  if (i == 0 && value == std::floor(value)) return fmt::format("{:.0f}", value);
+  return fmt::format("{:.{}f}{}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, letters[i]);
+}
+
+std::string bytes_text(double bytes) {
+  const char* units[] = {"B", "kB", "MB", "GB", "TB"};
+  int i = 0;
+  while (bytes >= 999.5 && i < 4) {
+    bytes /= 1000;
+    i++;
+  }
+  return fmt::format("{:.{}f} {}", bytes, i == 0 || bytes >= 99.95 ? 0 : 1, units[i]);
+}
+
+std::string duration_text(double seconds) {
+  const int64_t s = std::max<int64_t>(0, std::llround(seconds));
+  if (s < 60) return fmt::format("{} s", s);
+  if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);
+  return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
+}
+
+bool output_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
+bool error_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+
+Progress::Progress(std::string what, double quiet_seconds)
+    : what_(std::move(what)), quiet_seconds_(quiet_seconds), start_(Clock::now()), shown_(start_) {
+  current = this;
+}
+
+Progress::~Progress() {
+  clear();
+  if (current == this) current = nullptr;
+}
+
+void Progress::update(int64_t done, int64_t of, const std::string& text, int64_t already) {
+  const auto now = Clock::now();
+  const bool terminal = error_is_terminal();
+  const double since = std::chrono::duration<double>(now - shown_).count();
+  if (!first_ && since < (terminal ? 0.1 : quiet_seconds_) && done < of) return;
+  first_ = false;
+  shown_ = now;
+  const double spent = std::chrono::duration<double>(now - start_).count();
+  const double rate = spent > 0 ? double(done - already) / spent : 0;
+  const std::string eta = rate > 0 && done < of ? "  ETA " + duration_text(double(of - done) / rate) : "";
+  if (!terminal) {
+    std::fprintf(stderr, "%s\n", fmt::format("{} {}/{}  {}{}", what_, done, of, text, eta).c_str());
+    return;
+  }
+  constexpr int kBar = 20;
+  const int full = of > 0 ? int(kBar * done / of) : 0;
+  std::string line = fmt::format("{} {:>{}}/{} [{}{}] {}{}", what_, done, std::to_string(of).size(), of,
+                                 std::string(size_t(full), '='), std::string(size_t(kBar - full), ' '), text, eta);
+  const size_t columns = size_t(terminal_columns() - 1);
+  if (line.size() > columns) line.resize(columns);
+  std::fprintf(stderr, "\r\033[K%s", line.c_str());
+  std::fflush(stderr);
+  visible_ = true;
+}
+
+void Progress::clear() {
+  if (visible_) std::fprintf(stderr, "\r\033[K");
+  visible_ = false;
+}
+
+void clear_progress() {
+  if (current != nullptr) current->clear();
+}
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool interrupted() { return signals > 0; }
+
+}  // namespace isobath::cli

@@ -1,0 +1,26 @@
+#include "base/machine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/parallel.h"
+
+namespace isobath {
+namespace {
+
+TEST(MachinePeak, IsPositiveAndNamesTheMachine) {
+  const MachinePeak peak = measure_machine_peak(0.02);
+  EXPECT_GT(peak.fma_gflop_s, 0);
+  EXPECT_GT(peak.read_gb_s, 0);
+  EXPECT_TRUE(std::isfinite(peak.fma_gflop_s));
+  EXPECT_TRUE(std::isfinite(peak.read_gb_s));
+  EXPECT_EQ(peak.threads, thread_count());
+  EXPECT_FALSE(peak.cpu.empty());
+  EXPECT_FALSE(peak.simd.empty());
+  RecordProperty("fma_gflop_s", std::to_string(peak.fma_gflop_s));
+  RecordProperty("read_gb_s", std::to_string(peak.read_gb_s));
+}
+
+}  // namespace
+}  // namespace isobath
