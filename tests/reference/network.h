@@ -47,15 +47,16 @@ struct Choice {
 
 template <class T>
 struct Outcome {
-  std::vector<Vec<T>> score, gate;      // per block (N); empty in dense blocks
-  std::vector<Vec<T>> score_bce;        // per block (N): BCE of the router's score against the choice
-  std::vector<Vec<T>> predicted;        // per block (N): the predictor's logit
-  std::vector<Vec<T>> predictor_bce;    // per block (N)
-  std::vector<Vec<T>> x;                // per block (N*D): the residual stream after it
-  Vec<T> loss, entropy;                 // (N), nats
+  std::vector<Vec<T>> score, gate;    // per block (N); empty in dense blocks
+  std::vector<Vec<T>> score_bce;      // per block (N): BCE of the router's score against the choice
+  std::vector<Vec<T>> predicted;      // per block (N): the predictor's logit
+  std::vector<Vec<T>> predictor_bce;  // per block (N)
+  std::vector<Vec<T>> x;              // per block (N*D): the residual stream after it
+  Vec<T> loss, entropy;               // (N), nats
 };
 
-// ---- scalars ----------------------------------------------------------------------------------------------------------
+// ---- scalars
+// ----------------------------------------------------------------------------------------------------------
 
 inline double stop_gradient(double x) { return x; }
 inline Complex stop_gradient(Complex x) { return x.real(); }
@@ -82,7 +83,8 @@ T binary_cross_entropy(T r, bool target) {
   return log(T(1) + exp(r)) - (target ? r : T(0));
 }
 
-// ---- layers: a matrix of N rows is one vector ---------------------------------------------------------------------------
+// ---- layers: a matrix of N rows is one vector
+// ---------------------------------------------------------------------------
 
 // y[n,i] = sum_j x[n,j] W[i,j]
 template <class T>
@@ -181,7 +183,8 @@ Vec<T> block_delta(const Vec<T>& x, const std::string& prefix, const NamedWeight
   return sum_of(a, product(gate, weight("mlp.down_proj"), N));
 }
 
-// ---- routing ------------------------------------------------------------------------------------------------------------
+// ---- routing
+// ------------------------------------------------------------------------------------------------------------
 
 // p = w2 silu(W1 x + b1) + b2, of an x that passes no gradient on
 template <class T>
@@ -200,7 +203,8 @@ Vec<T> predictor(const Vec<T>& x, const std::string& prefix, const NamedWeights<
 }
 
 template <class T>
-Vec<T> scores_of(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, const Choice& choice, int64_t N) {
+Vec<T> scores_of(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, const Choice& choice,
+                 int64_t N) {
   if (!choice.score.empty()) return Vec<T>(choice.score.begin(), choice.score.end());
   Vec<T> r = product(x, w.at(prefix + "router.weight"), N);
   if (const auto bias = w.find(prefix + "router.bias"); bias != w.end())
@@ -222,7 +226,8 @@ inline std::vector<bool> top_k(const Vec<double>& score, const std::vector<int32
   return chosen;
 }
 
-// ---- the network --------------------------------------------------------------------------------------------------------
+// ---- the network
+// --------------------------------------------------------------------------------------------------------
 
 template <class T>
 void head_and_loss(Outcome<T>& out, const Vec<T>& x, const NamedWeights<T>& w, const std::vector<Row>& rows,

@@ -66,9 +66,10 @@ TEST(ReferenceNetwork, TapeComplexStepAndCentralDifferencesAgree) {
     up[name][i] += 1e-5;
     down[name][i] -= 1e-5;
     // The input of a predictor passes no gradient on, which a difference of values cannot know.
-    if (name.find("predictor") != std::string::npos || name.find("lm_head") != std::string::npos)
+    if (name.find("predictor") != std::string::npos || name.find("lm_head") != std::string::npos) {
       EXPECT_NEAR(by_tape, (judge.objective(up) - judge.objective(down)) / 2e-5, 1e-6 * (1 + std::abs(by_tape)))
           << name;
+    }
   }
 }
 

@@ -78,6 +78,12 @@ inline std::vector<TinyCase> tiny_cases() {
   return cases;
 }
 
+inline std::vector<TinyCase> tiny_causal_cases() {
+  std::vector<TinyCase> cases = tiny_cases();
+  std::erase_if(cases, [](const TinyCase& c) { return !c.config.has_causal_rule(); });
+  return cases;
+}
+
 inline std::string case_name(const ::testing::TestParamInfo<TinyCase>& info) { return info.param.name; }
 inline void PrintTo(const TinyCase& c, std::ostream* out) { *out << c.name; }
 

@@ -35,7 +35,8 @@ inline ModelConfig tiny_routed(double capacity = 0.4, int64_t L = 3) {
   return c;
 }
 
-// ---- batches ----------------------------------------------------------------------------------------------------------
+// ---- batches
+// ----------------------------------------------------------------------------------------------------------
 
 struct Sequence {
   int64_t id = 0;
@@ -48,7 +49,8 @@ struct Sequence {
 };
 
 // Tokens are a pure function of seed, id and place.
-inline Sequence random_sequence(int64_t id, const std::vector<int64_t>& document_lengths, int64_t V, uint64_t seed = 5) {
+inline Sequence random_sequence(int64_t id, const std::vector<int64_t>& document_lengths, int64_t V,
+                                uint64_t seed = 5) {
   const Rng rng(seed, Stream::kBench);
   Sequence sequence{.id = id, .documents = {}};
   for (size_t d = 0; d < document_lengths.size(); d++) {
@@ -95,7 +97,12 @@ class TinyBatch {
     }
   }
   Batch view() const {
-    return {of(token_), of(target_), of(position_), of(capacity_begin_), of(segment_begin_), of(sequence_),
+    return {of(token_),
+            of(target_),
+            of(position_),
+            of(capacity_begin_),
+            of(segment_begin_),
+            of(sequence_),
             {id_.data(), {int64_t(id_.size())}}};
   }
   int64_t rows() const { return int64_t(token_.size()); }
@@ -120,7 +127,8 @@ class TinyBatch {
   std::vector<int64_t> id_;
 };
 
-// ---- models -----------------------------------------------------------------------------------------------------------
+// ---- models
+// -----------------------------------------------------------------------------------------------------------
 
 // Values under which every part matters: scores and gates of size 1, norms and biases away from 1 and 0.
 // A pure function of seed, name and place: models that share a weight's name share its values.
@@ -147,9 +155,14 @@ struct TinyModel {
   Products products;
 
   TinyModel(ModelConfig c, const BatchLimits& limits, Purpose purpose = Purpose::kTrain, uint64_t seed = 3)
-      : config(resolved(c, limits.T)), weights(config), gradient(config), acts(config, limits, purpose),
-        products(config, {.max_rows = limits.rows(), .exact = acts.list_sizes(),
-                          .head_rows = head_chunk(config, limits.rows()), .backward = purpose == Purpose::kTrain}) {
+      : config(resolved(c, limits.T)),
+        weights(config),
+        gradient(config),
+        acts(config, limits, purpose),
+        products(config, {.max_rows = limits.rows(),
+                          .exact = acts.list_sizes(),
+                          .head_rows = head_chunk(config, limits.rows()),
+                          .backward = purpose == Purpose::kTrain}) {
     randomize(weights, seed);
     products.pack(weights.weights());
   }
@@ -190,12 +203,20 @@ inline BatchLimits limits_for(const std::vector<Sequence>& sequences) {
   return limits;
 }
 
-// ---- the same in the reference's words ----------------------------------------------------------------------------------
+// ---- the same in the reference's words
+// ----------------------------------------------------------------------------------
 
 inline reference::NetworkShape reference_shape(const ModelConfig& c) {
-  return {.D = c.hidden_size, .F = c.intermediate_size, .V = c.vocab_size, .L = c.num_hidden_layers,
-          .H = c.num_attention_heads, .G = c.num_key_value_heads, .K = c.head_dim, .eps = c.rms_norm_eps,
-          .theta = c.rope_theta, .tied = c.tie_word_embeddings,
+  return {.D = c.hidden_size,
+          .F = c.intermediate_size,
+          .V = c.vocab_size,
+          .L = c.num_hidden_layers,
+          .H = c.num_attention_heads,
+          .G = c.num_key_value_heads,
+          .K = c.head_dim,
+          .eps = c.rms_norm_eps,
+          .theta = c.rope_theta,
+          .tied = c.tie_word_embeddings,
           .gate = reference::GateForm(int(c.routing.gate))};
 }
 
@@ -222,7 +243,8 @@ inline std::vector<reference::Choice> choices_of(TinyModel& model, int64_t N) {
 }
 
 template <class T>
-reference::Outcome<T> run_reference(TinyModel& model, const TinyBatch& batch, const reference::NamedWeights<T>& weights) {
+reference::Outcome<T> run_reference(TinyModel& model, const TinyBatch& batch,
+                                    const reference::NamedWeights<T>& weights) {
   return reference::network(reference_shape(model.config), weights, batch.reference_rows(),
                             choices_of(model, batch.rows()));
 }
