@@ -109,7 +109,7 @@ ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, cons
     }
     if (c.has_predictor()) {
       count.forward += linear_multiply_adds(N, P, D) + N * P;
-      count.backward += linear_multiply_adds(N, P, D) + N * P;      // x gets no gradient
+      count.backward += linear_multiply_adds(N, P, D) + 2 * N * P;  // x gets no gradient
     }
   }
   count.forward += linear_multiply_adds(N, V, D);
