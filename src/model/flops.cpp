@@ -84,7 +84,7 @@ int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
   return 3 * sum;
 }
 
-ExecutedCount executed_multiply_adds(const ModelConfig& c, const Activations& acts, const Batch& batch) {
+ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
   const int64_t N = batch.rows(), D = c.hidden_size, F = c.intermediate_size, V = c.vocab_size;
   const int64_t P = c.predictor_width();
   const Heads heads = c.heads();
@@ -109,7 +109,7 @@ ExecutedCount executed_multiply_adds(const ModelConfig& c, const Activations& ac
     }
     if (c.has_predictor()) {
       count.forward += linear_multiply_adds(N, P, D) + N * P;
-      count.backward += linear_multiply_adds(N, P, D) + N * P;      // x gets no gradient
+      count.backward += linear_multiply_adds(N, P, D) + 2 * N * P;  // x gets no gradient
     }
   }
   count.forward += linear_multiply_adds(N, V, D);

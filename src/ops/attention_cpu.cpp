@@ -18,27 +18,31 @@ HWY_BEFORE_NAMESPACE();
 namespace isobath::cpu::HWY_NAMESPACE {
 namespace {
 
-// The state of a tile: about 210 KiB at K = 256, on the stack; small heads touch a part of it.
+// The state of a tile, about 210 KiB at K = 256, on the stack; small heads touch a part of it.
+// Heads with at most kColumnStep queries run side by side and share it: they walk the keys a few whole rows at a time,
+// in the order of memory, which is what decoding waits for.
 struct alignas(64) ForwardScratch {
-  float q[kMaxHeadDim * kQueryTile];       // (K, stride) queries, transposed and scaled
-  float p[kKeyBlock * kQueryTile];         // (keys, stride) scores, then exponentials
-  float o[kQueryTile * kMaxHeadDim];       // (rows, padded K)
-  float key[kKeyBlock * kMaxHeadDim];      // (keys, padded K)
-  float value[kKeyBlock * kMaxHeadDim];    // (keys, padded K)
-  float max[kQueryTile], sum[kQueryTile];  // running maximum of the scores, and sum of 2^(score - max)
-  float correction[kQueryTile];            // 2^(old max - new max)
-  float limit[kQueryTile];                 // keys of the block that a query sees, may be negative
+  float q[kMaxHeadDim * kQueryTile];       // (heads, K, stride) queries, transposed and scaled
+  float p[kKeyBlock * kQueryTile];         // (heads, keys, stride) scores, then exponentials
+  float o[kQueryTile * kMaxHeadDim];       // (heads, stride, padded K)
+  float rows[kKeyBlock * kMaxHeadDim];     // (keys, padded K) keys, then values
+  float max[kQueryTile], sum[kQueryTile];  // (heads, stride) running maximum of the scores, sum of 2^(score - max)
+  float correction[kQueryTile];            // (heads, stride) 2^(old max - new max)
+  float limit[kQueryTile];                 // (stride) keys of the block that a query sees, may be negative
+  float one[kQueryTile];
 };
 
-// One block of the online softmax, in place: p becomes 2^(p - max), 0 where the key is not visible.
+// One block of the online softmax, in place: p becomes 2^(p - max), 0 where the key is not visible. `at` is where the
+// head's queries stand in max, sum and correction.
 template <class D>
-void SoftmaxBlock(D d, ForwardScratch& s, int64_t stride, const QueryTile& tile, int64_t first_key, int64_t keys) {
+void SoftmaxBlock(D d, ForwardScratch& s, int64_t at, int64_t stride, const QueryTile& tile, int64_t first_key,
+                  int64_t keys) {
   const int64_t lanes = int64_t(hn::Lanes(d));
   const auto minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
   for (int64_t u = 0; u < tile.rows; u += lanes) {
     const int64_t all = tile.visible_of_block(u + 1, first_key, keys);
     const int64_t any = tile.visible_of_block(std::min(u + lanes, tile.rows), first_key, keys);
-    float* p = s.p + u;
+    float* p = s.p + at * kKeyBlock + u;
     const auto limit = hn::Load(d, s.limit + u);
     auto block_max = minus_infinity;
     for (int64_t j = 0; j < all; j++) block_max = hn::Max(block_max, hn::Load(d, p + j * stride));
@@ -48,7 +52,7 @@ void SoftmaxBlock(D d, ForwardScratch& s, int64_t stride, const QueryTile& tile,
       hn::Store(score, d, p + j * stride);
       block_max = hn::Max(block_max, score);
     }
-    const auto old_max = hn::Load(d, s.max + u);
+    const auto old_max = hn::Load(d, s.max + at + u);
     const auto max = hn::Max(old_max, block_max);
     auto sum = hn::Zero(d);
     for (int64_t j = 0; j < any; j++) {
@@ -58,26 +62,45 @@ void SoftmaxBlock(D d, ForwardScratch& s, int64_t stride, const QueryTile& tile,
     }
     for (int64_t j = any; j < keys; j++) hn::Store(hn::Zero(d), d, p + j * stride);
     const auto correction = Exp2(d, hn::Sub(old_max, max));
-    hn::Store(max, d, s.max + u);
-    hn::Store(correction, d, s.correction + u);
-    hn::Store(hn::MulAdd(hn::Load(d, s.sum + u), correction, sum), d, s.sum + u);
+    hn::Store(max, d, s.max + at + u);
+    hn::Store(correction, d, s.correction + at + u);
+    hn::Store(hn::MulAdd(hn::Load(d, s.sum + at + u), correction, sum), d, s.sum + at + u);
   }
 }
 
 // o = o / sum. Adding zero makes -0 into +0: the masked keys of a block, whose products are 0, may or may not have
 // done so already, which depends on the tile.
-void FinishTile(const ForwardSegment& in, const ForwardScratch& s, int64_t o_stride, const QueryTile& tile) {
+void FinishHead(const ForwardSegment& in, const ForwardScratch& s, int64_t head, int64_t stride, int64_t padded,
+                const QueryTile& tile) {
   const Full d;
   for (int64_t r = 0; r < tile.rows; r++) {
-    const int64_t row = (tile.first + r) / in.group, head = (tile.first + r) % in.group;
-    const auto scale = hn::Set(d, 1 / s.sum[r]);
-    float result[kMaxHeadDim];
+    const int64_t row = (tile.first + r) / in.group, h = head * in.group + (tile.first + r) % in.group;
+    const float max = s.max[head * stride + r], sum = s.sum[head * stride + r];
+    const float* o = s.o + (head * stride + r) * padded;
+    const auto scale = hn::Set(d, 1 / sum);
+    HWY_ALIGN float result[kMaxHeadDim];
     for (int64_t n = 0; n < in.K; n += int64_t(hn::Lanes(d)))
-      hn::StoreU(hn::MulAdd(hn::Load(d, s.o + r * o_stride + n), scale, hn::Zero(d)), d, result + n);
-    std::memcpy(in.o + row * in.o_stride + head * in.K, result, size_t(in.K) * sizeof(float));
+      hn::Store(hn::MulAdd(hn::Load(d, o + n), scale, hn::Zero(d)), d, result + n);
+    std::memcpy(in.o + row * in.o_stride + h * in.K, result, size_t(in.K) * sizeof(float));
     if (in.lse != nullptr)
-      in.lse[row * in.lse_stride + head] = float((double(s.max[r]) + std::log2(double(s.sum[r]))) * std::numbers::ln2);
+      in.lse[row * in.lse_stride + h] = float((double(max) + std::log2(double(sum))) * std::numbers::ln2);
   }
+}
+
+// Where a product reads `count` rows of keys or values: in place, or in a copy, which pays when many queries use it and
+// is needed where rows end within a vector.
+struct Rows {
+  const float* data;
+  int64_t stride;
+};
+
+Rows PrepareRows(ForwardScratch& s, Rows from, int64_t count, int64_t K, bool copy) {
+  if (!copy) return from;
+  const float* rows[kKeyBlock];
+  for (int64_t j = 0; j < count; j++) rows[j] = from.data + j * from.stride;
+  const int64_t padded = round_up(K, kColumnStep);
+  PackRows(s.rows, padded, rows, count, K);
+  return {s.rows, padded};
 }
 
 template <class D>
@@ -85,35 +108,43 @@ void RunTile(D d, const ForwardSegment& in, const QueryTile& tile) {
   const Full full;
   ForwardScratch s;
   const int64_t K = in.K, padded = round_up(K, kColumnStep), stride = round_up(tile.rows, kColumnStep);
-  const float* rows[kQueryTile];
-  for (int64_t r = 0; r < tile.rows; r++)
-    rows[r] = in.q + (tile.first + r) / in.group * in.q_stride + (tile.first + r) % in.group * K;
-  PackTransposed(s.q, stride, rows, tile.rows, K, float(std::numbers::log2e / std::sqrt(double(K))));
+  for (int64_t head = 0; head < in.kv_heads; head++) {
+    const float* rows[kQueryTile];
+    for (int64_t r = 0; r < tile.rows; r++)
+      rows[r] = in.q + (tile.first + r) / in.group * in.q_stride + (head * in.group + (tile.first + r) % in.group) * K;
+    PackTransposed(s.q + head * stride * K, stride, rows, tile.rows, K,
+                   float(std::numbers::log2e / std::sqrt(double(K))));
+  }
   std::fill_n(s.max, kQueryTile, -std::numeric_limits<float>::infinity());
   std::fill_n(s.sum, kQueryTile, 0.0f);
+  std::fill_n(s.one, kQueryTile, 1.0f);
 
-  // A copy of the keys and values pays when many queries use it, and is needed where rows end within a vector.
-  const bool copy = tile.rows > kColumnStep || K != padded;
+  const bool few = tile.rows <= kColumnStep, copy = !few || K != padded;
+  const int64_t step = few ? kRowGroup : kKeyBlock;
   int64_t multiply_adds = 0;
   for (int64_t first_key = 0; first_key < tile.keys(); first_key += kKeyBlock) {
-    const int64_t keys = std::min(kKeyBlock, tile.keys() - first_key);
-    const float* key = in.key + first_key * in.kv_stride;
-    const float* value = in.value + first_key * in.kv_stride;
-    int64_t kv_stride = in.kv_stride;
-    if (copy) {
-      const float *key_rows[kKeyBlock], *value_rows[kKeyBlock];
-      for (int64_t j = 0; j < keys; j++) key_rows[j] = key + j * kv_stride, value_rows[j] = value + j * kv_stride;
-      PackRows(s.key, padded, key_rows, keys, K);
-      PackRows(s.value, padded, value_rows, keys, K);
-      key = s.key, value = s.value, kv_stride = padded;
-    }
+    const int64_t end_key = std::min(first_key + kKeyBlock, tile.keys());
     for (int64_t r = 0; r < stride; r++) s.limit[r] = float(tile.visible(std::min(r, tile.rows - 1)) - first_key);
-    multiply_adds += ScoreProduct(d, s.p, stride, key, kv_stride, s.q, tile, first_key, keys, K);
-    SoftmaxBlock(d, s, stride, tile, first_key, keys);
-    multiply_adds += MixProduct(full, s.o, padded, first_key == 0 ? nullptr : s.correction, s.p, stride, value,
-                                kv_stride, tile, first_key, keys, K);
+    for (int64_t j = first_key; j < end_key; j += step)
+      for (int64_t head = 0; head < in.kv_heads; head++) {
+        const int64_t keys = std::min(step, end_key - j), at = head * stride;
+        const Rows key = PrepareRows(s, {in.key + j * in.kv_stride + head * K, in.kv_stride}, keys, K, copy);
+        multiply_adds += ScoreProduct(d, s.p + at * kKeyBlock + (j - first_key) * stride, stride, key.data, key.stride,
+                                      s.q + at * K, tile, j, keys, K);
+      }
+    for (int64_t head = 0; head < in.kv_heads; head++)
+      SoftmaxBlock(d, s, head * stride, stride, tile, first_key, end_key - first_key);
+    for (int64_t j = first_key; j < end_key; j += step)
+      for (int64_t head = 0; head < in.kv_heads; head++) {
+        const int64_t keys = std::min(step, end_key - j), at = head * stride;
+        const Rows value = PrepareRows(s, {in.value + j * in.kv_stride + head * K, in.kv_stride}, keys, K, copy);
+        const float* scale = j == 0 ? nullptr : j == first_key ? s.correction + at : s.one;
+        multiply_adds +=
+            MixProduct(full, s.o + at * padded, padded, scale, s.p + at * kKeyBlock + (j - first_key) * stride, stride,
+                       value.data, value.stride, tile, j, keys, K);
+      }
   }
-  FinishTile(in, s, padded, tile);
+  for (int64_t head = 0; head < in.kv_heads; head++) FinishHead(in, s, head, stride, padded, tile);
   count_multiply_adds(multiply_adds);
 }
 
@@ -157,6 +188,7 @@ void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads
                               .lse = lse.empty() ? nullptr : lse.row(row) + g * group,
                               .o_stride = heads.q_cols(),
                               .lse_stride = H,
+                              .kv_heads = 1,
                               .group = group,
                               .offset = 0,
                               .K = K};
@@ -165,15 +197,24 @@ void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads
   });
 }
 
+// How many key/value heads of a segment one task takes. Bits do not depend on it, so it may follow the threads.
+int64_t heads_per_task(int64_t segments, int64_t most_queries, int64_t G) {
+  if (most_queries > kColumnStep) return 1;
+  const int64_t fit = kQueryTile / kColumnStep, busy = std::max<int64_t>(1, segments * G / thread_count());
+  const int64_t tasks = round_up(G, std::min(fit, busy)) / std::min(fit, busy);
+  return round_up(G, tasks) / tasks;
+}
+
 void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads) {
-  const int64_t H = heads.H, G = heads.G, K = heads.K;
-  const int64_t group = H / G;
+  const int64_t G = heads.G, K = heads.K, group = heads.H / G;
   int64_t most_queries = 0;
   for (const CachedSegment& segment : segments) most_queries = std::max(most_queries, segment.query_count * group);
   const int64_t tiles = round_up(most_queries, kQueryTile) / kQueryTile;
-  parallel_tasks(int64_t(segments.size()) * tiles * G, [&](int64_t task) {
-    const CachedSegment& segment = segments[size_t(task / (tiles * G))];
-    const int64_t g = task % G, first = task / G % tiles * kQueryTile;
+  const int64_t together = heads_per_task(int64_t(segments.size()), most_queries, G);
+  const int64_t parts = round_up(G, together) / together;
+  parallel_tasks(int64_t(segments.size()) * tiles * parts, [&](int64_t task) {
+    const CachedSegment& segment = segments[size_t(task / (tiles * parts))];
+    const int64_t g = task % parts * together, first = task / parts % tiles * kQueryTile;
     const int64_t queries = segment.query_count * group, offset = segment.key_count - segment.query_count;
     if (first >= queries) return;
     const ForwardSegment in{.q = qkv.row(segment.query_begin) + g * group * K,
@@ -185,6 +226,7 @@ void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, 
                             .lse = nullptr,
                             .o_stride = heads.q_cols(),
                             .lse_stride = 0,
+                            .kv_heads = std::min(together, G - g),
                             .group = group,
                             .offset = offset,
                             .K = K};

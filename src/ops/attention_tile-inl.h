@@ -49,6 +49,9 @@ HWY_INLINE V Exp2(D d, V x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -126.0f)), hn::BitCast(d, bits));
 }
 
+// Columns of scores whose queries stay in the first cache while the keys of a block pass.
+inline constexpr int64_t kPanelColumns = 64;
+
 // A product of blocks, C = A B or C = scale C + A B:
 //   c[r,n] = (scale ? scale[r] * c[r,n] : 0) + sum_k a[r,k] b[k,n]
 // a is read one number at a time through any two strides; rows of b and c are contiguous and padded to whole vectors.
@@ -137,16 +140,21 @@ template <class D>
 int64_t ScoreProduct(D d, float* scores, int64_t stride, const float* x, int64_t x_stride, const float* y,
                      const QueryTile& tile, int64_t first_key, int64_t keys, int64_t K) {
   int64_t multiply_adds = 0;
-  for (int64_t j = 0; j < keys; j += kRowGroup) {
-    const int64_t group_rows = std::min(kRowGroup, keys - j);
-    const int64_t begin = tile.first_column(first_key + j);
-    for (int64_t u = begin; u < tile.rows;) {
-      const int64_t vectors = PanelWidth(d, tile.rows - u);
-      RunPanel(d, {scores + j * stride + u, stride, nullptr, x + j * x_stride, x_stride, 1, y + u, stride, K},
-               group_rows, vectors);
-      u += vectors * int64_t(hn::Lanes(d));
+  const int64_t lanes = int64_t(hn::Lanes(d)), step = std::min(kPanelColumns, round_up(tile.rows, lanes));
+  for (int64_t panel = 0; panel < tile.rows; panel += step) {
+    const int64_t end = std::min(panel + step, tile.rows);
+    for (int64_t j = 0; j < keys; j += kRowGroup) {
+      const int64_t group_rows = std::min(kRowGroup, keys - j);
+      const int64_t begin = std::max(panel, tile.first_column(first_key + j));
+      if (begin >= end) break;
+      for (int64_t u = begin; u < end;) {
+        const int64_t vectors = PanelWidth(d, end - u);
+        RunPanel(d, {scores + j * stride + u, stride, nullptr, x + j * x_stride, x_stride, 1, y + u, stride, K},
+                 group_rows, vectors);
+        u += vectors * lanes;
+      }
+      multiply_adds += group_rows * (end - begin) * K;
     }
-    multiply_adds += group_rows * (tile.rows - begin) * K;
   }
   return multiply_adds;
 }
@@ -189,7 +197,28 @@ HWY_INLINE void PackRows(float* to, int64_t stride, const float* const* rows, in
 HWY_INLINE void PackTransposed(float* to, int64_t stride, const float* const* rows, int64_t count, int64_t K,
                                float scale) {
   for (int64_t k = 0; k < K; k++) std::fill(to + k * stride + count, to + (k + 1) * stride, 0.0f);
-  for (int64_t r = 0; r < count; r++)
+  int64_t r = 0;
+#if HWY_TARGET != HWY_SCALAR  // squares of 4 x 4 in registers
+  const hn::FixedTag<float, 4> d;
+  const auto factor = hn::Set(d, scale);
+  for (; r + 4 <= count; r += 4) {
+    int64_t k = 0;
+    for (; k + 4 <= K; k += 4) {
+      const auto a = hn::Mul(hn::LoadU(d, rows[r] + k), factor), b = hn::Mul(hn::LoadU(d, rows[r + 1] + k), factor);
+      const auto c = hn::Mul(hn::LoadU(d, rows[r + 2] + k), factor), e = hn::Mul(hn::LoadU(d, rows[r + 3] + k), factor);
+      const auto ab_lower = hn::InterleaveLower(d, a, b), ab_upper = hn::InterleaveUpper(d, a, b);
+      const auto ce_lower = hn::InterleaveLower(d, c, e), ce_upper = hn::InterleaveUpper(d, c, e);
+      float* at = to + k * stride + r;
+      hn::Store(hn::ConcatLowerLower(d, ce_lower, ab_lower), d, at);
+      hn::Store(hn::ConcatUpperUpper(d, ce_lower, ab_lower), d, at + stride);
+      hn::Store(hn::ConcatLowerLower(d, ce_upper, ab_upper), d, at + 2 * stride);
+      hn::Store(hn::ConcatUpperUpper(d, ce_upper, ab_upper), d, at + 3 * stride);
+    }
+    for (; k < K; k++)
+      for (int64_t i = r; i < r + 4; i++) to[k * stride + i] = rows[i][k] * scale;
+  }
+#endif
+  for (; r < count; r++)
     for (int64_t k = 0; k < K; k++) to[k * stride + r] = rows[r][k] * scale;
 }
 

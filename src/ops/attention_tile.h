@@ -13,7 +13,7 @@
 
 namespace isobath {
 
-inline constexpr int64_t kQueryTile = 64;   // queries that share one pass over the keys
+inline constexpr int64_t kQueryTile = 128;  // queries that share one pass over the keys
 inline constexpr int64_t kRowGroup = 6;     // rows of a product that are in registers at once
 inline constexpr int64_t kColumnStep = 16;  // masked columns of scores are skipped in steps of this many queries
 
@@ -36,8 +36,8 @@ struct QueryTile {
   }
 };
 
-// Everything a kernel needs to run the tiles of one segment and one key/value head. Rows of q, do_, dq are `q_stride`
-// apart, and so on; the pointers stand at the segment's first row and the group's first head.
+// Everything a kernel needs to run the tiles of one segment and of `kv_heads` key/value heads side by side. The rows of
+// a pointer are its stride apart; it stands at the segment's first row and the first of these heads.
 struct ForwardSegment {
   const float* q;
   int64_t q_stride;
@@ -45,9 +45,10 @@ struct ForwardSegment {
   int64_t kv_stride;
   float *o, *lse;  // lse: null if it is not wanted
   int64_t o_stride, lse_stride;
-  int64_t group, offset, K;
+  int64_t kv_heads, group, offset, K;
 };
 
+// The same for one key/value head, backward.
 struct BackwardSegment {
   const float *q, *key, *value;
   float *dq, *dkey, *dvalue;

@@ -3,7 +3,7 @@
 // with target[n] = 1 for the rows listed in index, 0 for the others. r, dr (N)   index (S) ascending.
 // Takes logits once: no sigmoid before it. Returns the unscaled sum of the loss in float64 (fixed chunks of rows, in
 // order) and sets `agreement` to the counts of the rule r > 0 against the targets. A logit that is not finite gives a
-// NaN loss, even where the formula would give 0. Throws Error if index is not ascending within [0, N).
+// NaN loss. Throws Error if index is not ascending within [0, N).
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "base/parallel.h"
 #include "ops/bce.h"
@@ -24,8 +23,8 @@ ChunkSum bce_chunk(F32 dr, CF32 r, CI32 index, float scale, Range rows) {
     const bool chosen = next != end && *next == n, said = r[n] > 0;
     next += chosen;
     sum.agreement += {.rows = 1, .chosen = chosen, .said = said, .both = chosen && said};
-    // softplus and sigmoid by exp(-|r|), which cannot overflow. An infinite logit can have loss 0 and would pass.
-    const double x = std::isfinite(r[n]) ? r[n] : std::numeric_limits<double>::quiet_NaN();
+    // softplus and sigmoid by exp(-|r|), which cannot overflow. Of a logit that is not finite, target * x is NaN.
+    const double x = r[n];
     const double e = std::exp(-std::abs(x)), target = chosen;
     sum.loss += std::max(x, 0.0) + std::log1p(e) - target * x;
     if (!dr.empty()) dr[n] += float(scale * ((x >= 0 ? 1 : e) / (1 + e) - target));

@@ -6,11 +6,12 @@
 // x, dx (M,K)   y, dy (M,N)   W, dW (N,K), all row-major.   Outputs alias no input.
 //
 // Bits: an element of y or dx is summed over k (n) in an order that depends on (N,K) only, never on M or on the number
-// of threads (held by the library on AVX-512; a test per instruction set says where it is not). dW has the same bits
-// for any number of threads.
+// of threads; dW has the same bits for any number of threads. The library holds this where its kernel is an AVX-512
+// one (see linear_library), which tests check; elsewhere results agree within rounding only.
 //
 // A Linear is planned for the list sizes it will meet: `exact` are sizes that come at every step; any other M is run
-// as pieces of exact and power-of-two sizes. So nothing is built and nothing allocated inside a step.
+// as pieces, the largest that fit of a set with every small size and four to the octave above. So nothing is built
+// inside a step. The number of threads is that of the time of plan(). One thread at a time may call a Linear.
 // Build without a GEMM library (ISOBATH_PLAIN_PRODUCT): the same interface over plain loops, for thread sanitizers.
 #pragma once
 

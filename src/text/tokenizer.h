@@ -75,9 +75,10 @@ class Decoder {
   std::string finish();          // what was left, invalid bytes as U+FFFD
 
  private:
+  std::string take_whole();
   Tokenizer tokenizer_;
   std::string pending_;
-  bool at_start_ = true;
+  size_t to_strip_;  // blanks that still go from the start of the text
 };
 
 }  // namespace isobath

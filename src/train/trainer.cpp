@@ -12,10 +12,9 @@
 namespace isobath {
 namespace {
 
-LoaderOptions loader_options(const RunConfig& c, const Tokenizer& tokenizer, int64_t sequences) {
+LoaderOptions loader_options(const RunConfig& c, int64_t sequences) {
   return {.T = c.data.context, .B = sequences, .seed = c.train.seed, .capacity_scope = c.model.routing.capacity_scope,
-          .attention_scope = c.model.routing.attention_scope, .max_documents = c.data.max_documents,
-          .eos = tokenizer.eos()};
+          .attention_scope = c.model.routing.attention_scope, .max_documents = c.data.max_documents};
 }
 
 Budget budget_of(const RunConfig& c) {
@@ -48,9 +47,9 @@ Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& 
       tokenizer(tok),
       corpus_hash(text.hash),
       peak(machine),
-      loader(text.train, loader_options(run, tok, run.data.micro_batch)),
-      evaluator(run.model, text.valid, loader_options(run, tok, run.data.micro_batch)),
-      acts(run.model, limits_of(loader_options(run, tok, run.data.micro_batch)), Purpose::kTrain),
+      loader(text.train, loader_options(run, run.data.micro_batch)),
+      evaluator(run.model, text.valid, loader_options(run, run.data.micro_batch)),
+      acts(run.model, limits_of(loader_options(run, run.data.micro_batch)), Purpose::kTrain),
       model(run.model),
       gradient(run.model),
       optimizer(run.model, {run.train.beta1, run.train.beta2, run.train.weight_decay, run.train.clip}),

@@ -85,6 +85,9 @@ class Trainer {
 // The config of a run, resolved: the model's vocabulary, token ids and sizes filled in. What Trainer runs.
 RunConfig resolved(RunConfig config, const Tokenizer& tokenizer);
 
+// The options that a checkpoint's run was started with. Throws Error if it is not a training checkpoint.
+RunConfig stored_options(const fs::path& checkpoint);
+
 // A model folder that other programs read: config.json, model.safetensors, tokenizer files.
 void save_model(const fs::path& folder, const Model& model, const Tokenizer& tokenizer);
 

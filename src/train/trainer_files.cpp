@@ -33,10 +33,25 @@ Json parse_state(const fs::path& path) {
 
 }  // namespace
 
+RunConfig stored_options(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / "state.json";
+  require(fs::exists(path), "{} holds a model but no state of a training run ({} is missing); nothing to resume",
+          checkpoint.string(), path.filename().string());
+  RunConfig config;
+  try {
+    options_from_json(parse_state(path)["options"], config);
+  } catch (const nlohmann::json::exception&) {
+    fail("{}: the options of the run are damaged; resume from another checkpoint", path.string());
+  }
+  return config;
+}
+
 void save_model(const fs::path& folder, const Model& model, const Tokenizer& tokenizer) {
-  write_json(folder / "config.json", to_json(model.config()));
   write_safetensors(folder / "model.safetensors", named(model.weights));
   tokenizer.save(folder);
+  Json config = to_json(model.config());
+  if (!fs::exists(folder / "tokenizer.json")) config["tokenizer"] = "bytes";
+  write_json(folder / "config.json", config);
 }
 
 void prepare_folder(const fs::path& out, bool resumed) {

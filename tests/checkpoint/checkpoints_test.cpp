@@ -14,6 +14,7 @@ using testing::check_whole;
 using testing::FileSizeLimit;
 using testing::save;
 using testing::TempDir;
+using testing::TinyDisk;
 
 std::vector<int64_t> steps(const fs::path& root) {
   std::vector<int64_t> all;
@@ -140,6 +141,24 @@ TEST(Checkpoints, a_full_disk_leaves_the_older_ones) {
     expect_error([&] { save_checkpoint(dir.path(), 2, 1, nothing); }, Fault::kWork, "complete", "File too large");
   }
   EXPECT_EQ(names(dir.path()), before);
+}
+
+TEST(Checkpoints, a_disk_that_fills_up_or_turns_read_only_keeps_what_it_has) {
+  const TempDir dir;
+  TinyDisk disk(dir.path(), 80);  // room for two checkpoints, not for three
+  if (!disk.mounted()) GTEST_SKIP() << "only the superuser may mount a small disk";
+  save(dir.path(), 1, 9);
+  save(dir.path(), 2, 9);
+  const auto before = names(dir.path());
+  for (const int64_t step : {2, 3})
+    expect_error([&] { save(dir.path(), step, 1); }, Fault::kWork, dir.path(), "No space left on device");
+  EXPECT_EQ(names(dir.path()), before);
+  ASSERT_TRUE(disk.make_read_only());
+  for (const int64_t step : {2, 3})
+    expect_error([&] { save(dir.path(), step, 1); }, Fault::kWork, dir.path(), "Read-only file system");
+  EXPECT_EQ(names(dir.path()), before);
+  EXPECT_EQ(latest_checkpoint(dir.path())->step, 2);
+  check_whole(dir.path());
 }
 
 TEST(Checkpoints, places_that_cannot_be_written_are_named) {

@@ -1,11 +1,17 @@
 // A writer killed at any moment leaves whole checkpoints only, and loses none that it had reported.
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <functional>
 #include <random>
 
@@ -82,6 +88,36 @@ Outcome killed_before_call(int64_t n, const std::function<void()>& f) {
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Outcome::kEnded;
   return Outcome::kNotAllowed;
+}
+
+// From here on this process lives on a file system on which two folders cannot change places.
+bool refuse_exchange() {
+  sock_filter program[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 3),
+                           BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[4])),
+                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, RENAME_EXCHANGE, 0, 1),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog filter{std::size(program), program};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+// Here a kill can leave the step without its name for a moment, but never without its folder.
+TEST(Kill, before_every_system_call_where_folders_cannot_change_places) {
+  int64_t calls = 0;
+  for (Outcome outcome = Outcome::kKilled; outcome == Outcome::kKilled; calls++) {
+    const TempDir dir;
+    save(dir.path(), 100, 1);
+    outcome = killed_before_call(calls, [&] {
+      if (!refuse_exchange()) ::_exit(77);
+      save(dir.path(), 100, 1);
+    });
+    if (outcome == Outcome::kNotAllowed) GTEST_SKIP() << "needs ptrace and seccomp";
+    SCOPED_TRACE("before call " + std::to_string(calls));
+    check_clean_after_start(dir.path());
+    ASSERT_EQ(list_checkpoints(dir.path()).size(), 1u);
+  }
+  EXPECT_GT(calls, 40);
 }
 
 // The older checkpoint is there until the newer one is, at every step of the way.

@@ -1,0 +1,96 @@
+#include <cmath>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "cli/command.h"
+#include "cli/run_text.h"
+#include "cli/terminal.h"
+#include "generate/load.h"
+#include "train/evaluate.h"
+#include "train/metrics.h"
+
+namespace isobath::cli {
+namespace {
+
+struct Arguments {
+  std::string model, path, by = "both", split = "valid";
+  int64_t context = 0, batch = 8, windows = 0, threads = 0;
+  float depth = 0;
+  bool json = false;
+};
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  isobath eval runs/tiny --path text.txt            loss by top-k and by the causal rule\n"
+    "  isobath eval llama-folder --path stories.jsonl --split train --context 512\n"
+    "  isobath eval runs/tiny --path text.txt --by causal --depth 0.5   more compute from the same weights";
+
+std::string result_text(const char* name, const Evaluation& e, double bytes_per_token) {
+  std::string text = fmt::format("{:<12} loss {:.4f} nats/token, perplexity {:.3f}", name, e.loss, std::exp(e.loss));
+  if (bytes_per_token > 0) text += fmt::format(", {:.4f} bits/byte", e.loss / std::log(2.0) / bytes_per_token);
+  text += fmt::format("  ({} tokens)\n", e.targets);
+  for (const LayerRouting& l : e.layer) text += "  " + layer_line(l) + "\n";
+  return text;
+}
+
+int run_eval(const Arguments& a) {
+  if (a.threads > 0) set_thread_count(int(a.threads));
+  const LoadedModel loaded = load_model(a.model);
+  const ModelConfig& config = loaded.model->config();
+  const bool routed = config.routed_blocks() > 0;
+  const bool causal = a.by != "topk" && routed && config.has_causal_rule();
+  require(a.by != "causal" || !routed || config.has_causal_rule(),
+          "{} was trained with causal = none and has no causal rule; evaluate it --by topk", a.model);
+  const Corpus corpus = Corpus::load(a.path, loaded.tokenizer);
+  const TokenStream& text = a.split == "train" ? corpus.train : corpus.valid;
+  const int64_t T = a.context > 0 ? a.context : std::min<int64_t>(config.max_position_embeddings, 1024);
+  require(T <= config.max_position_embeddings, "--context {} is longer than the model's {}", T,
+          config.max_position_embeddings);
+  Evaluator evaluator(config, text,
+                      {.T = T, .B = a.batch, .capacity_scope = config.routing.capacity_scope,
+                       .attention_scope = config.routing.attention_scope});
+  loaded.model->prepare(evaluator.rows());
+  const double bytes = text.text_bytes() > 0 ? double(text.text_bytes()) / double(text.size()) : 0;
+  Progress progress("window");
+  const auto run = [&](SelectBy by) {
+    return evaluator.run(*loaded.model, {.by = by, .depth = a.depth}, a.windows,
+                         [&](int64_t done, int64_t of) { progress.update(done, of, ""); });
+  };
+  nlohmann::json json;
+  const auto report = [&](const char* name, const Evaluation& e) {
+    progress.clear();
+    json[name] = to_json(e);
+    if (!a.json) std::printf("%s", result_text(name, e, bytes).c_str());
+  };
+  if (!routed) report("dense", run(SelectBy::kTopK));
+  if (routed && a.by != "causal") report("top-k", run(SelectBy::kTopK));
+  if (causal) report("causal", run(SelectBy::kCausal));
+  if (a.json) std::printf("%s\n", json.dump(2).c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Run& run) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("eval", "Loss of a model on held-out text");
+  command->footer(kFooter);
+  command->add_option("model", a->model, "run, checkpoint, or Hugging Face Llama folder")->required();
+  command->add_option("--path", a->path, "text: .txt, .jsonl, token shards, or a folder of these")->required();
+  command->add_option("--split", a->split, "which part of the text")
+      ->check(CLI::IsMember({"valid", "train"}))->capture_default_str();
+  command->add_option("--by", a->by, "how rows are chosen")
+      ->check(CLI::IsMember({"both", "topk", "causal"}))->capture_default_str();
+  command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
+      ->capture_default_str();
+  command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")->capture_default_str();
+  command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
+  command->add_option("--windows", a->windows, "only the first so many windows; 0: all")->capture_default_str();
+  command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
+  command->add_flag("--json", a->json, "print a JSON object");
+  command->callback([a, &run] { run = [a] { return run_eval(*a); }; });
+}
+
+}  // namespace isobath::cli

@@ -1,0 +1,114 @@
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/run_text.h"
+#include "cli/terminal.h"
+#include "model/plan_table.h"
+#include "text/tokenizer.h"
+#include "train/trainer.h"
+
+namespace isobath::cli {
+namespace {
+
+struct Arguments {
+  std::string config;
+  int64_t vocab_size = 0;
+  OptionFlags flags;
+  bool json = false;
+};
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  isobath plan configs/tiny.toml\n"
+    "  isobath plan configs/paper-220m.toml --capacity 0.5\n"
+    "Model FLOPs count every matrix product and attention in full (budgets, isoFLOP curves); executed FLOPs are what\n"
+    "the kernels run forward and backward. Memory is of one micro-batch.";
+
+std::string row_text(const std::string& name, const PlanRow& r) {
+  return fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>10}\n", name, with_letter(double(r.parameters)),
+                     with_letter(r.model_flops), with_letter(r.executed_flops),
+                     bytes_text(double(r.activation_bytes)), bytes_text(r.kv_bytes));
+}
+
+std::string table_text(const char* title, const ModelConfig& config, const PlanTable& table) {
+  std::string text = fmt::format("{}: {}\n", title, routing_text(config));
+  text += fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "FLOPs/token", "executed", "activations",
+                      "KV/token");
+  for (const PlanRow& r : table.block)
+    text += row_text(fmt::format("block {:>3} {}", r.block, r.routed ? fmt::format("{:.4g}%", 100 * r.capacity) : ""), r);
+  PlanRow rest = table.rest;
+  rest.activation_bytes = table.scratch_bytes;
+  text += row_text("head, embedding", rest);
+  text += row_text("in all", table.total);
+  text += fmt::format("training memory: {} weights, gradients and moments + {} packed copies + {} activations = {}\n",
+                      bytes_text(double(table.weight_bytes)), bytes_text(double(table.packed_bytes)),
+                      bytes_text(double(table.total.activation_bytes)), bytes_text(double(table.training_bytes())));
+  return text;
+}
+
+nlohmann::json to_json(const PlanTable& t) {
+  const auto row = [](const PlanRow& r) {
+    return nlohmann::json{{"parameters", r.parameters}, {"model_flops_per_token", r.model_flops},
+                          {"executed_flops_per_token", r.executed_flops}, {"activation_bytes", r.activation_bytes},
+                          {"kv_bytes_per_token", r.kv_bytes}, {"capacity", r.capacity}};
+  };
+  nlohmann::json json{{"total", row(t.total)}, {"training_bytes", t.training_bytes()}, {"blocks", nlohmann::json::array()}};
+  for (const PlanRow& r : t.block) json["blocks"].push_back(row(r));
+  return json;
+}
+
+int run_plan(const Arguments& a) {
+  RunConfig run;
+  read_toml(a.config, run);
+  a.flags.apply(run);
+  ModelConfig& config = run.model;
+  config.vocab_size = a.vocab_size > 0 ? a.vocab_size : Tokenizer::load(run.data.tokenizer).vocab_size();
+  resolve(config, run.data.context);
+  const int64_t micro = run.data.micro_batch > 0 ? run.data.micro_batch : run.data.batch;
+  const BatchLimits limits = limits_of({.T = run.data.context, .B = micro,
+                                        .capacity_scope = config.routing.capacity_scope,
+                                        .attention_scope = config.routing.attention_scope,
+                                        .max_documents = run.data.max_documents});
+  const ModelConfig dense = dense_twin(config);
+  const PlanTable table = plan_table(config, limits), twin = plan_table(dense, limits);
+  if (a.json) {
+    std::printf("%s\n", nlohmann::json{{"model", to_json(table)}, {"dense_twin", to_json(twin)}}.dump(2).c_str());
+    return 0;
+  }
+  std::printf("%lld x %lld tokens per micro-batch, vocabulary %lld\n\n%s\n", static_cast<long long>(micro),
+              static_cast<long long>(run.data.context), static_cast<long long>(config.vocab_size),
+              table_text("model", config, table).c_str());
+  if (config.routed_blocks() > 0) {
+    std::printf("%s\n", table_text("dense twin", dense, twin).c_str());
+    const auto share = [](double part, double whole) { return fmt::format("{:.1f}%", 100 * part / whole); };
+    std::printf("of the dense twin: FLOPs %s, activations %s, KV %s\n",
+                share(table.total.model_flops, twin.total.model_flops).c_str(),
+                share(double(table.total.activation_bytes), double(twin.total.activation_bytes)).c_str(),
+                share(table.total.kv_bytes, twin.total.kv_bytes).c_str());
+  }
+  const int64_t B = run.data.batch, T = run.data.context;
+  if (run.train.flops > 0) {
+    const Budget budget = plan_budget(config, B, T, run.train.flops), other = plan_budget(dense, B, T, run.train.flops);
+    std::printf("a budget of %.4g FLOPs: %lld steps, %s tokens (dense twin: %lld steps)\n", run.train.flops,
+                static_cast<long long>(budget.steps), with_letter(double(budget.steps * B * T)).c_str(),
+                static_cast<long long>(other.steps));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Run& run) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("plan", "What a model costs, beside its dense twin; nothing is trained");
+  command->footer(kFooter);
+  command->add_option("config", a->config, "TOML file")->required();
+  command->add_option("--vocab-size", a->vocab_size, "instead of the tokenizer's");
+  command->add_flag("--json", a->json, "print a JSON object");
+  a->flags.add(*command, {"model", "routing", "data", "train"});
+  command->callback([a, &run] { run = [a] { return run_plan(*a); }; });
+}
+
+}  // namespace isobath::cli

@@ -1,0 +1,103 @@
+#include <cstdio>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/checkpoints.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/run_text.h"
+#include "cli/terminal.h"
+#include "train/trainer.h"
+
+namespace isobath::cli {
+namespace {
+
+struct Arguments {
+  std::string config, resume;
+  OptionFlags flags;
+  bool quiet = false;
+};
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  isobath train configs/tiny.toml --path text.txt --out runs/tiny\n"
+    "  isobath train configs/tiny.toml --path text.txt --topology dense --flops 1e12 --out runs/dense\n"
+    "  isobath train --resume runs/tiny                 go on where it stopped, to the bit\n"
+    "Ctrl-C saves and exits; so does SIGTERM.";
+
+RunConfig run_config(const Arguments& a) {
+  RunConfig config;
+  if (!a.resume.empty()) {
+    const fs::path checkpoint = find_model_folder(a.resume);
+    config = stored_options(checkpoint);
+    config.train.out = fs::path(checkpoint).parent_path().string();
+  }
+  if (!a.config.empty()) read_toml(a.config, config);
+  a.flags.apply(config);
+  return config;
+}
+
+// A layer whose causal rule takes everybody or nobody generates another model than the one that was trained.
+void warn_of_extreme_shares(const std::vector<LayerRouting>& layers, std::set<int64_t>& warned) {
+  for (const LayerRouting& l : layers) {
+    if (l.agreement.rows == 0 || (l.agreement.said > 0 && l.agreement.said < l.agreement.rows)) continue;
+    if (!warned.insert(l.block).second) continue;
+    clear_progress();
+    std::fprintf(stderr, "warning: block %lld: the causal rule routes %s token; generation would differ from training\n",
+                 static_cast<long long>(l.block), l.agreement.said == 0 ? "no" : "every");
+  }
+}
+
+int run_train(const Arguments& a) {
+  const RunConfig config = run_config(a);
+  const Tokenizer tokenizer = Tokenizer::load(config.data.tokenizer);
+  check_options(config);
+  const Corpus corpus = Corpus::load(config.data.path, tokenizer, config.data.valid_path);
+  const MachinePeak peak = measure_machine_peak();
+  Trainer trainer(config, tokenizer, corpus, peak);
+  if (!a.resume.empty()) trainer.resume(find_model_folder(a.resume));
+  if (!a.quiet) std::printf("%s", banner(trainer, corpus, peak).c_str());
+
+  catch_signals();
+  Progress progress("step");
+  std::set<int64_t> warned;
+  const int64_t already = trainer.steps_done();
+  const TrainResult result = trainer.run({
+      .on_step =
+          [&](const StepRecord& r) {
+            if (r.step > 20) warn_of_extreme_shares(r.layer, warned);
+            progress.update(r.step, r.steps, step_line(r), already);
+          },
+      .on_eval =
+          [&](const EvalRecord& r) {
+            progress.clear();
+            std::printf("%s\n", eval_line(r).c_str());
+            std::fflush(stdout);
+          },
+      .on_save = {},
+      .on_eval_progress = {},
+      .stop = interrupted,
+  });
+  progress.clear();
+  if (result.interrupted)
+    std::printf("interrupted at step %lld and saved: %s\ngo on with: isobath train --resume %s\n",
+                static_cast<long long>(result.last.step), result.checkpoint.c_str(), config.train.out.c_str());
+  else
+    std::printf("done: %s\n", result.checkpoint.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Run& run) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("train", "Train a model");
+  command->footer(kFooter);
+  command->add_option("config", a->config, "TOML file with [model], [routing], [data], [train]");
+  command->add_option("--resume", a->resume, "run or checkpoint folder to go on from; its options are the defaults");
+  command->add_flag("--quiet", a->quiet, "no banner");
+  a->flags.add(*command, {"model", "routing", "data", "train"});
+  command->callback([a, &run] { run = [a] { return run_train(*a); }; });
+}
+
+}  // namespace isobath::cli

@@ -1,0 +1,101 @@
+#include "cli/run_text.h"
+
+#include "cli/terminal.h"
+
+namespace isobath::cli {
+namespace {
+
+std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
+
+// Over all layers: the sums, not the mean of the shares.
+LayerRouting together(const std::vector<LayerRouting>& layers) {
+  LayerRouting all;
+  for (const LayerRouting& l : layers) {
+    all.routed += l.routed;
+    all.rows += l.rows;
+    all.agreement += l.agreement;
+  }
+  return all;
+}
+
+std::string agreement_text(const Agreement& a) {
+  return fmt::format("accuracy {} (always skip: {})  precision {}  recall {}", percent(a.accuracy()),
+                     percent(a.base_rate()), percent(a.precision()), percent(a.recall()));
+}
+
+}  // namespace
+
+std::string routing_text(const ModelConfig& c) {
+  if (c.routed_blocks() == 0) return "dense";
+  const RoutingConfig& r = c.routing;
+  std::string blocks;
+  for (int64_t l = 0; l < c.num_hidden_layers; l++)
+    if (c.routed(l)) blocks += fmt::format(" {}", l);
+  std::string capacity = percent(r.capacity[0]);
+  for (size_t i = 1; i < r.capacity.size(); i++) capacity += " " + percent(r.capacity[i]);
+  return fmt::format("{}, blocks{}, capacity {}, {} gate, {} router, causal rule {}", name_of(r.topology), blocks,
+                     capacity, name_of(r.gate), name_of(r.router),
+                     r.router == Router::kRandom ? "quantile" : name_of(r.causal));
+}
+
+std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePeak& peak) {
+  const RunConfig& c = trainer.config();
+  const ModelConfig& m = c.model;
+  const ModelFlops flops = model_flops(m, 1, c.data.context), dense = model_flops(dense_twin(m), 1, c.data.context);
+  const double T = double(c.data.context);
+  std::string text;
+  text += fmt::format("model    {} parameters: width {}, {} blocks, {} heads of {}, MLP {}, vocabulary {}\n",
+                      with_letter(double(count_weights(m))), m.hidden_size, m.num_hidden_layers, m.num_attention_heads,
+                      m.head_dim, m.intermediate_size, m.vocab_size);
+  text += fmt::format("routing  {}\n", routing_text(m));
+  text += fmt::format("compute  {} FLOPs per token forward ({} of the dense twin)\n",
+                      with_letter(double(flops.forward()) / T),
+                      percent(double(flops.forward()) / double(dense.forward())));
+  text += fmt::format("text     {} tokens to train on, {} to validate on\n", with_letter(double(corpus.train.size())),
+                      with_letter(double(corpus.valid.size())));
+  text += fmt::format("budget   {} steps of {} x {} tokens = {} tokens, {:.4g} FLOPs\n", trainer.budget().steps,
+                      c.data.batch, c.data.context,
+                      with_letter(double(trainer.budget().steps * c.data.batch * c.data.context)),
+                      trainer.budget().flops);
+  text += fmt::format("machine  {}, {} threads, {}, {:.0f} GFLOP/s fp32 measured; {} planned\n", peak.cpu, peak.threads,
+                      peak.simd, peak.fma_gflop_s, bytes_text(double(trainer.planned_bytes())));
+  if (trainer.steps_done() > 0) text += fmt::format("resumed  at step {}\n", trainer.steps_done());
+  return text;
+}
+
+std::string step_line(const StepRecord& r) {
+  std::string text = fmt::format("loss {:.4f}  norm {:.2f}  lr {:.2e}", r.loss, r.norm.model, r.learning_rate);
+  const LayerRouting all = together(r.layer);
+  if (all.rows > 0) {
+    text += fmt::format("  routed {}", percent(all.share()));
+    if (all.agreement.rows > 0) {
+      const Agreement& a = all.agreement;
+      text += fmt::format("  rule {} (skip {}) p {} r {}", percent(a.accuracy()), percent(a.base_rate()),
+                          percent(a.precision()), percent(a.recall()));
+    }
+  }
+  return text + fmt::format("  {} tok/s  {:.0f}% of peak", with_letter(r.tokens_per_s), 100 * r.peak_share);
+}
+
+std::string layer_line(const LayerRouting& l) {
+  std::string text = fmt::format("block {:>3}  share {:>6}", l.block, percent(l.share()));
+  if (l.agreement.rows > 0)
+    text += fmt::format("  rule's share {:>6}  {}", percent(l.agreement.share()), agreement_text(l.agreement));
+  return text;
+}
+
+std::string eval_line(const EvalRecord& r) {
+  std::string text = fmt::format("step {}  validation loss {:.4f} (top-k)", r.step, r.top_k.loss);
+  if (r.top_k.layer.empty()) text = fmt::format("step {}  validation loss {:.4f}", r.step, r.top_k.loss);
+  if (r.causal) {
+    text += fmt::format("  {:.4f} (causal rule)  causal shares", r.causal->loss);
+    for (const LayerRouting& l : r.causal->layer) text += " " + percent(l.share());
+  }
+  if (!r.top_k.layer.empty() && r.top_k.layer[0].agreement.rows > 0) {
+    const LayerRouting all = together(r.top_k.layer);
+    text += "  " + agreement_text(all.agreement);
+  }
+  return text;
+}
+
+}  // namespace isobath::cli

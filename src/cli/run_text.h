@@ -1,0 +1,21 @@
+// How runs are told to people: one place, so that commands agree.
+#pragma once
+
+#include <string>
+
+#include "train/trainer.h"
+
+namespace isobath::cli {
+
+// What is about to be trained, on what, for how long; several lines.
+std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePeak& peak);
+// loss, norm, rate, routed share, agreement of the causal rule, speed: the part behind the progress bar.
+std::string step_line(const StepRecord& record);
+// Validation losses, shares and agreement.
+std::string eval_line(const EvalRecord& record);
+// "joint, blocks 1 3 5, 12.5%, raw gate, bce" or "dense"
+std::string routing_text(const ModelConfig& config);
+// share and agreement of one layer: "block 3  share 12.1%  accuracy 96.4% (always skip: 87.5%)  precision ..."
+std::string layer_line(const LayerRouting& layer);
+
+}  // namespace isobath::cli

@@ -1,0 +1,48 @@
+#include "generate/load.h"
+
+#include "base/error.h"
+#include "checkpoint/checkpoints.h"
+#include "checkpoint/safetensors.h"
+#include "model/names.h"
+
+namespace isobath {
+namespace {
+
+ModelConfig read_config(const fs::path& path) {
+  try {
+    return config_from_json(nlohmann::json::parse(read_file(path)), path.string());
+  } catch (const nlohmann::json::exception& error) {
+    fail("{}: not readable as JSON: {}", path.string(), error.what());
+  }
+}
+
+Tokenizer read_tokenizer(const fs::path& folder, const ModelConfig& config) {
+  if (fs::exists(folder / "tokenizer.json")) return Tokenizer::load(folder);
+  const auto named = config.other.find("tokenizer");
+  const Tokenizer bytes = Tokenizer::bytes();
+  if (config.vocab_size == bytes.vocab_size() || (named != config.other.end() && *named == "bytes")) return bytes;
+  fail(
+      "{}: there is no tokenizer.json, and config.json does not say \"tokenizer\": \"bytes\"; put the tokenizer that "
+      "the "
+      "model was trained with beside it",
+      folder.string());
+}
+
+}  // namespace
+
+LoadedModel load_model(const fs::path& path) {
+  const fs::path folder = find_model_folder(path);
+  const ModelConfig config = read_config(folder / "config.json");
+  LoadedModel loaded{folder, read_tokenizer(folder, config), nullptr};
+  require(loaded.tokenizer.vocab_size() <= config.vocab_size,
+          "{}: the tokenizer has {} ids, the model a vocabulary of {}; they do not belong together", folder.string(),
+          loaded.tokenizer.vocab_size(), config.vocab_size);
+  const TensorFolder tensors(folder);
+  loaded.model = std::make_unique<Model>(config);
+  read_weights(loaded.model->weights, {.names = tensors.names(),
+                                       .read = [&](const std::string& name, F32 into) { tensors.read(name, into); },
+                                       .where = folder.string()});
+  return loaded;
+}
+
+}  // namespace isobath

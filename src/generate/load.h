@@ -1,0 +1,25 @@
+// A model folder: config.json, the weights in safetensors, and the tokenizer. Ours and dense Hugging Face Llama folders
+// are read alike.
+//
+//   LoadedModel loaded = load_model("runs/prose");   // a run, a checkpoint of it, or a folder of another program
+#pragma once
+
+#include <memory>
+
+#include "base/file.h"
+#include "model/model.h"
+#include "text/tokenizer.h"
+
+namespace isobath {
+
+struct LoadedModel {
+  fs::path folder;
+  Tokenizer tokenizer;
+  std::unique_ptr<Model> model;
+};
+
+// The tokenizer is the folder's tokenizer.json; without one it is "bytes" if config.json says `"tokenizer": "bytes"` or
+// has a vocabulary of 257. Throws Error naming file and key for what is missing, damaged or does not belong together.
+LoadedModel load_model(const fs::path& path);
+
+}  // namespace isobath

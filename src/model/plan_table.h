@@ -1,0 +1,37 @@
+// What a model costs before it is trained: parameters, both FLOP counts, activation and KV memory, per block and in all.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/activations.h"
+#include "model/config.h"
+#include "model/flops.h"
+
+namespace isobath {
+
+struct PlanRow {
+  int64_t block = 0;
+  bool routed = false;
+  double capacity = 1;
+  int64_t parameters = 0;
+  double model_flops = 0;         // forward, per token
+  double executed_flops = 0;      // forward and backward, per token, as the kernels will run them
+  int64_t activation_bytes = 0;   // of one micro-batch
+  double kv_bytes = 0;            // per token, fp32, at the planned share
+};
+
+struct PlanTable {
+  std::vector<PlanRow> block;
+  PlanRow rest;                   // embedding, last norm, head
+  PlanRow total;
+  int64_t scratch_bytes = 0;      // shared by all blocks: residual stream, gradients in flight, logits chunk
+  int64_t weight_bytes = 0;       // weights, gradients and two moments, fp32
+  int64_t packed_bytes = 0;       // copies for the products
+  int64_t training_bytes() const { return weight_bytes + packed_bytes + total.activation_bytes; }
+};
+
+// For micro-batches of `limits`. Allocates nothing of the model.
+PlanTable plan_table(const ModelConfig& config, const BatchLimits& limits);
+
+}  // namespace isobath

@@ -1,0 +1,153 @@
+// Small random models that route some rows and not others, and their uncached evaluation: the judge of generation.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "generate/generate.h"
+#include "model/model.h"
+#include "model/network.h"
+#include "support/compare.h"
+
+namespace isobath::testing {
+
+struct Rule {
+  const char* name;
+  Router router;
+  Causal causal;
+};
+inline constexpr Rule kRules[] = {{"bce", Router::kLearned, Causal::kBce},
+                                  {"predictor", Router::kLearned, Causal::kPredictor},
+                                  {"random", Router::kRandom, Causal::kNone}};
+
+inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 96) {
+  ModelConfig c;
+  c.vocab_size = 257;
+  c.hidden_size = 40;
+  c.intermediate_size = 56;
+  c.num_hidden_layers = 4;
+  c.num_attention_heads = 4;
+  c.num_key_value_heads = 2;
+  c.head_dim = 10;
+  c.max_position_embeddings = context;
+  c.routing.topology = Topology::kJoint;
+  c.routing.capacity = {0.5};
+  c.routing.router = rule.router;
+  c.routing.causal = rule.causal;
+  resolve(c, context);
+  return c;
+}
+
+// Routers start near zero: scaled up, so that what is routed where shows in the logits.
+inline std::unique_ptr<Model> tiny_model(const ModelConfig& config, uint64_t seed = 7) {
+  auto model = std::make_unique<Model>(config);
+  initialize(model->weights, seed);
+  for (size_t i = 0; i < model->weights.list().size(); i++) {
+    const F32 w = model->weights.at(i);
+    if (model->weights.list()[i].kind == Kind::kRouter)
+      for (int64_t j = 0; j < w.numel(); j++) w[j] *= 50;
+  }
+  return model;
+}
+
+inline std::vector<int32_t> random_prompt(int64_t n, uint64_t seed) {
+  const Rng rng(seed, Stream::kBench);
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < n; i++) ids.push_back(int32_t(rng.below(256, uint64_t(i))));
+  return ids;
+}
+
+struct Uncached {
+  std::vector<std::vector<int32_t>> routed;  // positions, per layer
+  Buffer logits;                             // (T,V)
+};
+
+// The whole sequence in one pass, without a cache, under the causal rule.
+inline Uncached evaluate_uncached(Model& model, std::span<const int32_t> tokens, float depth = 0, int64_t id = 0) {
+  const ModelConfig& c = model.config();
+  const int64_t T = int64_t(tokens.size());
+  std::vector<int32_t> token(tokens.begin(), tokens.end()), position(tokens.size()), sequence(tokens.size(), 0);
+  std::iota(position.begin(), position.end(), 0);
+  const int32_t begin[] = {0, int32_t(T)};
+  const Batch batch{.token = {token.data(), {T}},
+                    .target = {},
+                    .position = {position.data(), {T}},
+                    .capacity_begin = {begin, {2}},
+                    .segment_begin = {begin, {2}},
+                    .sequence = {sequence.data(), {T}},
+                    .sequence_id = {&id, {1}}};
+  model.prepare(std::max<int64_t>(T, 128));
+  Activations acts(c, {.sequences = 1, .T = T}, Purpose::kForward);
+  forward_blocks(model.weights.weights(), *model.products, acts, c, batch,
+                 {.by = SelectBy::kCausal, .depth = depth, .seed = 1});
+  Uncached result{{}, Buffer({T, c.vocab_size})};
+  forward_logits(result.logits, model.weights.weights(), *model.products, acts, c, batch.position);
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+    const CI32 routed = c.routed(l) ? acts.block[size_t(l)].router.list.position : CI32(batch.position);
+    result.routed.emplace_back(routed.data, routed.data + routed.numel());
+  }
+  return result;
+}
+
+// Products have the same bits for any number of rows with AVX-512; elsewhere within rounding (ops/linear.h).
+inline bool rows_keep_their_bits() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx512f");
+#else
+  return false;
+#endif
+}
+inline void expect_same_logits(const float* got, const float* want, int64_t V, const std::string& what) {
+  if (rows_keep_their_bits()) return expect_same_bits(got, want, V, what.c_str());
+  for (int64_t i = 0; i < V; i++) ASSERT_NEAR(got[i], want[i], 1e-4) << what << " [" << i << "]";
+}
+
+// Entries of the caches of sequence b: positions, per layer.
+inline std::vector<std::vector<int32_t>> cached_positions(const Generator& g, int64_t layers, int64_t b) {
+  std::vector<std::vector<int32_t>> all;
+  for (int64_t l = 0; l < layers; l++) {
+    const KvSlot& slot = g.cache().slot(l, b);
+    all.emplace_back(slot.position, slot.position + slot.length);
+  }
+  return all;
+}
+
+// Generates to the end and keeps the logits that every token was drawn from.
+struct Trace {
+  std::vector<std::vector<std::vector<float>>> logits;  // per sequence, per drawn token
+  std::vector<Result> results;
+};
+inline void run_traced(Generator& g, Trace& trace) {
+  trace.logits.resize(size_t(g.sequences()));
+  for (bool more = true; more;) {
+    std::vector<bool> live;
+    for (int64_t b = 0; b < g.sequences(); b++) live.push_back(g.result(b).finish == Finish::kNotYet);
+    more = g.step();
+    for (int64_t b = 0; b < g.sequences(); b++)
+      if (live[size_t(b)])
+        trace.logits[size_t(b)].emplace_back(g.logits(b).data, g.logits(b).data + g.logits(b).numel());
+  }
+  for (int64_t b = 0; b < g.sequences(); b++) trace.results.push_back(g.result(b));
+}
+
+// Every token's logits and every layer's cache are what the uncached evaluation of the final sequence says.
+inline void expect_equals_uncached(Model& model, const Generator& g, const Trace& trace, float depth = 0,
+                                   std::span<const int64_t> ids = {}) {
+  const int64_t V = model.config().vocab_size;
+  for (int64_t b = 0; b < g.sequences(); b++) {
+    const Result& r = trace.results[size_t(b)];
+    const std::span<const int32_t> read(r.tokens.data(), r.tokens.size() - 1);
+    const Uncached want = evaluate_uncached(model, read, depth, ids.empty() ? 0 : ids[size_t(b)]);
+    ASSERT_EQ(int64_t(trace.logits[size_t(b)].size()), r.drawn());
+    for (int64_t i = 0; i < r.drawn(); i++)
+      expect_same_logits(trace.logits[size_t(b)][size_t(i)].data(), want.logits.view().row(r.prompt_tokens - 1 + i), V,
+                         "sequence " + std::to_string(b) + ", drawn token " + std::to_string(i));
+    EXPECT_EQ(cached_positions(g, model.config().num_hidden_layers, b), want.routed) << "sequence " << b;
+  }
+}
+
+}  // namespace isobath::testing
