@@ -57,6 +57,7 @@ std::string duration_text(double seconds) {
 
 bool output_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 bool error_is_terminal() { return isatty(STDERR_FILENO) == 1; }
+bool input_is_terminal() { return isatty(STDIN_FILENO) == 1; }
 
 Progress::Progress(std::string what, double quiet_seconds)
     : what_(std::move(what)), quiet_seconds_(quiet_seconds), start_(Clock::now()), shown_(start_) {

@@ -1,0 +1,149 @@
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "cli/command.h"
+#include "cli/terminal.h"
+#include "generate/generate.h"
+#include "generate/load.h"
+
+namespace isobath::cli {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::vector<std::string> prompts, files;
+  Request request;
+  GeneratorOptions options;
+  int64_t threads = 0;
+  bool quiet = false, json = false;
+};
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  isobath generate runs/tiny --prompt 'In the beginning' --max-tokens 100\n"
+    "  isobath generate runs/tiny --prompt 'And' --prompt 'The LORD' --temperature 0    two texts, decoded together\n"
+    "  isobath generate runs/tiny --prompt 'In' --depth -0.5      fewer blocks per token from the same weights\n"
+    "  isobath generate llama-folder --prompt 'Once upon a time' --temperature 0\n"
+    "Without --prompt or --prompt-file the prompt is read from standard input when it is not a terminal, else empty.";
+
+std::vector<std::string> read_prompts(const Arguments& a) {
+  std::vector<std::string> prompts = a.prompts;
+  for (const std::string& file : a.files) prompts.push_back(read_file(file));
+  if (!prompts.empty()) return prompts;
+  if (input_is_terminal()) return {""};
+  return {std::string(std::istreambuf_iterator<char>(std::cin), {})};
+}
+
+const char* finish_name(Finish finish) {
+  switch (finish) {
+    case Finish::kEos: return "end of text";
+    case Finish::kStop: return "stop string";
+    case Finish::kMaxTokens: return "max tokens";
+    case Finish::kContext: return "context full";
+    case Finish::kNotYet: return "interrupted";
+  }
+  return "";
+}
+
+std::string statistics_text(const Statistics& s, const ModelConfig& config) {
+  double run = 0, used = 0, dense = 0;
+  for (size_t l = 0; l < s.layer.size(); l++) {
+    run += s.share_run(l);
+    used += double(s.layer[l].kv_used_bytes);
+    dense += double(s.layer[l].kv_dense_bytes);
+  }
+  std::string text = fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s\n", s.prefill_tokens,
+                                 with_letter(s.prefill_tokens_per_second()), s.decode_tokens,
+                                 with_letter(s.decode_tokens_per_second()));
+  text += fmt::format("blocks run {:.1f}%", 100 * run / double(std::max<size_t>(1, s.layer.size())));
+  if (config.routed_blocks() > 0) {
+    text += "  (routed:";
+    for (size_t l = 0; l < s.layer.size(); l++)
+      if (config.routed(int64_t(l))) text += fmt::format(" {} {:.1f}%", l, 100 * s.share_run(l));
+    text += ")";
+  }
+  return text + fmt::format("\nKV cache {} of a dense model's {} ({:.1f}%)\n", bytes_text(used), bytes_text(dense),
+                            100 * used / std::max(1.0, dense));
+}
+
+void print_json(const Generator& generator) {
+  nlohmann::json list = nlohmann::json::array();
+  for (int64_t s = 0; s < generator.sequences(); s++) {
+    const Result& r = generator.result(s);
+    list.push_back({{"text", r.text}, {"tokens", r.tokens}, {"prompt_tokens", r.prompt_tokens},
+                    {"finish", finish_name(r.finish)}});
+  }
+  std::printf("%s\n", list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+int run_generate(Arguments& a) {
+  if (a.threads > 0) set_thread_count(int(a.threads));
+  const LoadedModel loaded = load_model(a.model);
+  const std::vector<std::string> prompts = read_prompts(a);
+  a.options.sequences = int64_t(prompts.size());
+  Generator generator(*loaded.model, loaded.tokenizer, a.options);
+  std::vector<Request> requests;
+  for (size_t i = 0; i < prompts.size(); i++) {
+    Request request = a.request;
+    request.prompt = prompt_tokens(loaded.tokenizer, prompts[i]);
+    request.sampling.seed += i;  // texts of one prompt differ
+    request.id = int64_t(i);
+    requests.push_back(request);
+  }
+  catch_signals();
+  const bool streaming = prompts.size() == 1 && !a.json;
+  if (streaming) std::printf("%s", prompts[0].c_str());
+  generator.begin(requests, [&](int64_t, std::string_view piece) {
+    if (!streaming) return;
+    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    std::fflush(stdout);
+  });
+  while (generator.step() && !interrupted()) continue;
+  if (a.json) {
+    print_json(generator);
+  } else if (streaming) {
+    std::printf("\n");
+  } else {
+    for (int64_t s = 0; s < generator.sequences(); s++)
+      std::printf("--- %lld (%s)\n%s%s\n", static_cast<long long>(s), finish_name(generator.result(s).finish),
+                  prompts[size_t(s)].c_str(), generator.result(s).text.c_str());
+  }
+  if (!a.quiet) std::fprintf(stderr, "%s", statistics_text(generator.statistics(), loaded.model->config()).c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Run& run) {
+  auto a = std::make_shared<Arguments>();
+  Request& r = a->request;
+  CLI::App* command = app.add_subcommand("generate", "Write text with a model");
+  command->footer(kFooter);
+  command->add_option("model", a->model, "run, checkpoint, or Hugging Face Llama folder")->required();
+  command->add_option("--prompt,-p", a->prompts, "text to go on from; may be given more than once")
+      ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_option("--prompt-file", a->files, "the same, from files")->check(CLI::ExistingFile);
+  command->add_option("--max-tokens,-n", r.max_tokens, "tokens to write at most")->capture_default_str();
+  command->add_option("--stop", r.stop, "stop before this text; may be given more than once")
+      ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_flag("!--ignore-eos", r.stop_at_eos, "go on behind the end of a text");
+  command->add_option("--temperature,-t", r.sampling.temperature, "0: always the most likely token")
+      ->capture_default_str();
+  command->add_option("--top-k", r.sampling.top_k, "draw from the k most likely; 0: all")->capture_default_str();
+  command->add_option("--top-p", r.sampling.top_p, "draw from the most likely that hold this share")
+      ->capture_default_str();
+  command->add_option("--min-p", r.sampling.min_p, "drop what is less likely than this share of the most likely")
+      ->capture_default_str();
+  command->add_option("--seed", r.sampling.seed, "of the draws; prompt i uses seed + i")->capture_default_str();
+  command->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
+      ->capture_default_str();
+  command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
+  command->add_flag("--quiet,-q", a->quiet, "no statistics");
+  command->add_flag("--json", a->json, "print texts and tokens as JSON");
+  command->callback([a, &run] { run = [a] { return run_generate(*a); }; });
+}
+
+}  // namespace isobath::cli
