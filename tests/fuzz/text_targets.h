@@ -2,12 +2,9 @@
 // (libFuzzer calls them with bytes of its own) and by a test that damages valid input.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
 #include "text/token_source.h"
 #include "text/tokenizer.h"
-#include "text/tokenizer_json.h"
 
 namespace isobath::fuzz {
 

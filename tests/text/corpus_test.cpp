@@ -57,13 +57,13 @@ TEST(Corpus, TextIsDocumentsBetweenSeparatorLines) {
 TEST(Corpus, AFewDocumentsAreCut) {
   const TempDir dir;
   const std::string a(40, 'a'), b(19, 'b');
-  const auto path = dir.write("a.txt", a + "\n<|endoftext|>\n" + b + "\n<|endoftext|>\nc");
+  const auto path = dir.write("a.txt", a + "\n<|endoftext|>\n" + b + "\n<|endoftext|>\ndddd\n<|endoftext|>\nc");
   const Corpus corpus = Corpus::load(path, Tokenizer::bytes());
-  // 41, 20 and 1 bytes: 2, 1 and none of them are validation.
-  EXPECT_EQ(texts(corpus.train), (std::vector<std::string>{a.substr(1), b, "c"}));
-  EXPECT_EQ(texts(corpus.valid), (std::vector<std::string>{"a\n", "\n"}));
-  EXPECT_EQ(corpus.train.text_bytes(), 39 + 19 + 1);
-  EXPECT_EQ(corpus.valid.text_bytes(), 2 + 1);
+  // 41, 20, 5 and 1 bytes: 2, 1, 1 and none of them are validation.
+  EXPECT_EQ(texts(corpus.train), (std::vector<std::string>{a.substr(1), b, "dddd", "c"}));
+  EXPECT_EQ(texts(corpus.valid), (std::vector<std::string>{"a\n", "\n", "\n"}));
+  EXPECT_EQ(corpus.train.text_bytes(), 39 + 19 + 4 + 1);
+  EXPECT_EQ(corpus.valid.text_bytes(), 2 + 1 + 1);
 }
 
 TEST(Corpus, ManyDocumentsStayWhole) {
