@@ -2,6 +2,8 @@
 // (libFuzzer calls them with bytes of its own) and by a test that damages valid input.
 #pragma once
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "text/token_source.h"
 #include "text/tokenizer.h"
