@@ -35,11 +35,11 @@ struct GeneratorOptions {
 };
 
 struct Request {
-  std::vector<int32_t> prompt;  // at least one token: see prompt_tokens
+  std::vector<int32_t> prompt = {};  // at least one token: see prompt_tokens
   int64_t max_tokens = 256;
-  std::vector<std::string> stop;  // the text ends before the first of these
+  std::vector<std::string> stop = {};  // the text ends before the first of these
   bool stop_at_eos = true;
-  SamplerOptions sampling;
+  SamplerOptions sampling = {};
   int64_t id = 0;  // of router = random: names the sequence's numbers
 };
 

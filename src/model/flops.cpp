@@ -84,7 +84,7 @@ int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
   return 3 * sum;
 }
 
-ExecutedCount executed_multiply_adds(const ModelConfig& c, const Activations& acts, const Batch& batch) {
+ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
   const int64_t N = batch.rows(), D = c.hidden_size, F = c.intermediate_size, V = c.vocab_size;
   const int64_t P = c.predictor_width();
   const Heads heads = c.heads();

@@ -41,7 +41,7 @@ int64_t utilisation_flops(const ModelConfig& config, int64_t sequences, int64_t 
 struct ExecutedCount {
   int64_t forward = 0, backward = 0;
 };
-ExecutedCount executed_multiply_adds(const ModelConfig& config, const Activations& acts, const Batch& batch);
+ExecutedCount executed_count(const ModelConfig& config, const Activations& acts, const Batch& batch);
 
 // Steps that a budget buys, and the sequences of the last one (0: whole): under 1,000 steps the last batch shrinks, so
 // that the total is within 0.1% of the budget or within half a sequence of it.

@@ -25,7 +25,8 @@ inline fs::path save(const fs::path& root, int64_t step, int64_t keep) {
   });
 }
 
-// Every checkpoint that can be seen is whole, and `latest`, where it exists, leads to one of them.
+// Every checkpoint that can be seen is whole (a half one does not even have the name of one), and `latest`, where it
+// exists, leads to one of them.
 inline void check_whole(const fs::path& root) {
   bool latest_is_listed = !fs::is_symlink(root / "latest");
   for (const auto& [step, folder] : list_checkpoints(root)) {
@@ -34,6 +35,11 @@ inline void check_whole(const fs::path& root) {
     latest_is_listed |= fs::is_symlink(root / "latest") && fs::canonical(root / "latest") == fs::canonical(folder);
   }
   EXPECT_TRUE(latest_is_listed);
+  size_t visible = 0;
+  if (fs::exists(root))
+    for (const auto& entry : fs::directory_iterator(root))
+      visible += entry.path().filename().string().starts_with("step-");
+  EXPECT_EQ(visible, list_checkpoints(root).size());
   EXPECT_EQ(latest_checkpoint(root).has_value(), !list_checkpoints(root).empty());
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/parallel.h"
 #include "generate/tiny_model.h"
 
 namespace isobath {

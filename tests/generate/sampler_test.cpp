@@ -75,9 +75,9 @@ TEST(Sampler, FrequenciesFollowTheFormula) {
 }
 
 TEST(Sampler, TopPSortsAsFarAsItNeeds) {
-  const Buffer logits = random_buffer({1000}, 2, 0.3f);  // flat: hundreds of ids are kept
-  expect_frequencies(logits, {.temperature = 1, .top_p = 0.9, .seed = 1}, 40000);
-  expect_frequencies(logits, {.temperature = 1, .top_k = 150, .top_p = 0.9, .seed = 2}, 40000);
+  const Buffer logits = random_buffer({300}, 2, 0.3f);  // flat: most ids are kept
+  expect_frequencies(logits, {.temperature = 1, .top_p = 0.9, .seed = 1});
+  expect_frequencies(logits, {.temperature = 1, .top_k = 150, .top_p = 0.9, .seed = 2});
 }
 
 TEST(Sampler, TiesAtTheEdgeOfAFilterGoToTheLowerIds) {

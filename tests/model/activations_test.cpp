@@ -1,0 +1,124 @@
+// The plan of the buffers: routed blocks are smaller by their capacity, forward passes share, bytes are what is
+// planned.
+#include "model/activations.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "model/network.h"
+#include "support/tiny_model.h"
+
+namespace isobath {
+namespace {
+
+using namespace isobath::testing;
+
+const Plan::Entry& entry(const Activations& acts, const std::string& name) {
+  for (const Plan::Entry& e : acts.plan().entries())
+    if (e.name == name) return e;
+  ADD_FAILURE() << "no entry " << name;
+  static const Plan::Entry none{};
+  return none;
+}
+bool has_entry(const Activations& acts, const std::string& name) {
+  return std::any_of(acts.plan().entries().begin(), acts.plan().entries().end(),
+                     [&](const Plan::Entry& e) { return e.name == name; });
+}
+ModelConfig planned(ModelConfig c, int64_t T) {
+  resolve(c, T);
+  return c;
+}
+constexpr BatchLimits kLimits{.sequences = 3, .T = 40};
+
+TEST(Plan, OfRoutedBlocksScalesWithCapacity) {
+  const Activations acts(planned(tiny_routed(0.125, 4), 40), kLimits, Purpose::kTrain, Activations::Allocate::kNo);
+  for (const char* name : {"saved", "rstd1", "qkv", "o", "lse", "a", "rstd2", "uv"}) {
+    const Plan::Entry &dense = entry(acts, std::string("block.0.") + name),
+                      &routed = entry(acts, std::string("block.1.") + name);
+    EXPECT_EQ(dense.shape[0], 120) << name;
+    EXPECT_EQ(routed.shape[0], 15) << name;
+    EXPECT_EQ(routed.bytes * 8, dense.bytes) << name;
+  }
+  EXPECT_EQ(entry(acts, "block.1.router.score").shape[0], 120) << "every row is scored";
+  EXPECT_EQ(acts.list_sizes(), (std::vector<int64_t>{15, 120}));
+}
+
+TEST(Plan, OfDocumentsHoldsOneMoreRowForEach) {
+  ModelConfig c = planned(tiny_routed(0.125), 40);
+  const BatchLimits limits{.sequences = 2, .T = 40, .max_documents = 7};
+  EXPECT_EQ(planned_rows(c, 1, limits, Purpose::kTrain), 2 * 5);
+  c.routing.capacity_scope = Scope::kDocument;
+  EXPECT_EQ(planned_rows(c, 1, limits, Purpose::kTrain), 2 * 12);
+  EXPECT_EQ(planned_rows(c, 1, {.sequences = 2, .T = 40, .max_documents = 40}, Purpose::kTrain), 2 * 40);
+  EXPECT_EQ(planned_rows(c, 0, limits, Purpose::kTrain), 80) << "a dense block";
+  EXPECT_EQ(planned_rows(c, 1, limits, Purpose::kForward), 80) << "room for any choice";
+}
+
+// The most rows that documents can demand fit: all of one row, or one long and many short.
+TEST(Plan, OfDocumentsIsEnough) {
+  ModelConfig c = tiny_routed(0.3);
+  c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+  for (const std::vector<int64_t>& lengths :
+       {std::vector<int64_t>(12, 1), std::vector<int64_t>{3, 3, 3, 3}, std::vector<int64_t>{9, 1, 1, 1}}) {
+    const std::vector<Sequence> packed{random_sequence(1, lengths, c.vocab_size)};
+    TinyModel model(c, limits_for(packed));
+    EXPECT_TRUE(std::isfinite(model.step(TinyBatch(packed, model.config))));
+    EXPECT_LE(model.router(1).list.rows, planned_rows(model.config, 1, limits_for(packed), Purpose::kTrain));
+  }
+}
+
+TEST(Plan, OfAForwardPassSharesOneSetOfBuffers) {
+  const auto bytes = [](int64_t L, Purpose purpose) {
+    return Activations(planned(tiny_config(L), 40), kLimits, purpose, Activations::Allocate::kNo).plan().bytes();
+  };
+  EXPECT_EQ(bytes(2, Purpose::kForward), bytes(20, Purpose::kForward));
+  EXPECT_GT(bytes(20, Purpose::kTrain), 4 * bytes(2, Purpose::kTrain));
+  const Activations acts(planned(tiny_routed(0.125, 4), 40), kLimits, Purpose::kForward);
+  EXPECT_EQ(acts.block[0].qkv.data, acts.block[3].qkv.data);
+  EXPECT_NE(acts.block[1].router.score.data, acts.block[3].router.score.data) << "scores outlive the pass";
+  EXPECT_FALSE(has_entry(acts, "dx"));
+  EXPECT_FALSE(has_entry(acts, "block.0.lse"));
+}
+
+TEST(Plan, BytesAreTheArenas) {
+  for (const Purpose purpose : {Purpose::kTrain, Purpose::kForward}) {
+    const ModelConfig c = planned(tiny_routed(), 40);
+    const Activations acts(c, kLimits, purpose);
+    const Activations dry(c, kLimits, purpose, Activations::Allocate::kNo);
+    EXPECT_EQ(acts.plan().bytes(), dry.plan().bytes());
+    int64_t last = 0;
+    for (const Plan::Entry& e : acts.plan().entries()) last = std::max(last, e.offset + e.bytes);
+    EXPECT_EQ(acts.plan().bytes(), last);
+    EXPECT_TRUE(dry.x.empty());
+    EXPECT_FALSE(acts.x.empty());
+  }
+}
+
+// No two buffers that live together overlap: every view's bytes are its own, but where the plan was rewound.
+TEST(Plan, BuffersOfTrainingDoNotOverlap) {
+  const Activations acts(planned(tiny_routed(), 40), kLimits, Purpose::kTrain, Activations::Allocate::kNo);
+  const auto& entries = acts.plan().entries();
+  const auto of_head = [](const std::string& name) {
+    return name == "scratch.logits" || name.starts_with("scratch.chunk_");
+  };
+  for (size_t i = 0; i < entries.size(); i++)
+    for (size_t j = 0; j < i; j++) {
+      const Plan::Entry &a = entries[i], &b = entries[j];
+      const bool apart = a.offset >= b.offset + b.bytes || b.offset >= a.offset + a.bytes;
+      const bool head_and_block = of_head(a.name) && b.name.starts_with("scratch.");
+      EXPECT_TRUE(apart || head_and_block) << a.name << " and " << b.name;
+    }
+}
+
+TEST(HeadChunk, StaysNearFourMegabytes) {
+  ModelConfig c = tiny_config();
+  c.vocab_size = 32000;
+  EXPECT_EQ(head_chunk(c, 100000), 256);
+  c.vocab_size = 257;
+  EXPECT_EQ(head_chunk(c, 100000), 4080);
+  EXPECT_EQ(head_chunk(c, 100), 100);
+}
+
+}  // namespace
+}  // namespace isobath

@@ -1,0 +1,181 @@
+// Two counts of work: what kernels count equals what the plan says, and model FLOPs equal hand-computed integers
+// (invariant 4).
+#include "model/flops.h"
+
+#include <gtest/gtest.h>
+
+#include "base/count.h"
+#include "base/error.h"
+#include "support/tiny_cases.h"
+
+namespace isobath {
+namespace {
+
+using namespace isobath::testing;
+
+int64_t counted(const std::function<void()>& work) {
+  executed_multiply_adds = 0;
+  work();
+  return executed_multiply_adds;
+}
+
+class Executed : public ::testing::TestWithParam<TinyCase> {};
+INSTANTIATE_TEST_SUITE_P(Flops, Executed, ::testing::ValuesIn(tiny_cases()), case_name);
+
+TEST_P(Executed, CountIsWhatTheKernelsCounted) {
+  TinyModel model(GetParam().config, limits_for(GetParam().sequences));
+  const TinyBatch batch(GetParam().sequences, model.config);
+  const int64_t forward = counted([&] { model.forward(batch); });
+  const ExecutedCount planned = executed_count(model.config, model.acts, batch.view());
+  EXPECT_EQ(forward, planned.forward);
+  EXPECT_EQ(counted([&] { model.step(batch); }), planned.forward + planned.backward);
+}
+
+class ExecutedCausal : public ::testing::TestWithParam<TinyCase> {};
+INSTANTIATE_TEST_SUITE_P(Flops, ExecutedCausal, ::testing::ValuesIn(tiny_causal_cases()), case_name);
+
+TEST_P(ExecutedCausal, CountIsWhatTheKernelsCounted) {
+  TinyModel model(GetParam().config, limits_for(GetParam().sequences), Purpose::kForward);
+  const TinyBatch batch(GetParam().sequences, model.config);
+  for (const float depth : {-1e30f, 0.0f, 1e30f}) {
+    const int64_t forward = counted([&] { model.forward(batch, {.by = SelectBy::kCausal, .depth = depth}); });
+    EXPECT_EQ(forward, executed_count(model.config, model.acts, batch.view()).forward) << depth;
+  }
+}
+
+// T = 64 at 12.5%: routed blocks really run an eighth of the products.
+TEST(ExecutedShare, OfARoutedBlockIsItsCapacity) {
+  const std::vector<Sequence> sequences = random_sequences({64}, tiny_config().vocab_size);
+  ModelConfig config = tiny_routed(0.125, 1);
+  config.routing.blocks = {0};
+  TinyModel dense(dense_twin(config), limits_for(sequences)), routed(config, limits_for(sequences));
+  const TinyBatch batch(sequences, config);
+  const int64_t head = 64 * 23 * 20, router = 64 * 20;
+  const double share = double(counted([&] { routed.forward(batch); }) - head - router) /
+                       double(counted([&] { dense.forward(batch); }) - head);
+  EXPECT_LE(share, 0.125);
+  EXPECT_GT(share, 0.08);  // attention shrinks faster than the rows
+}
+
+// ---- model FLOPs by hand
+// ------------------------------------------------------------------------------------------------
+
+// D=4 H=2 G=1 K=2 F=3 V=5 L=1, T=4:
+//   q 4x4, k 2x4, v 2x4, o 4x4: 48 weights, 2 * 48 = 96 per row        4 rows: 384
+//   scores and mix: 2 products * 2 FLOPs * 4*4 pairs * 4 columns         256
+//   gate, up, down 3*(3x4): 36 weights, 72 per row                       288
+//   head 2 * 4*5 = 40 per row                                            160
+TEST(ModelFlops, OfADenseModelByHand) {
+  ModelConfig c;
+  c.vocab_size = 5, c.hidden_size = 4, c.num_attention_heads = 2, c.num_key_value_heads = 1, c.intermediate_size = 3;
+  c.num_hidden_layers = 1;
+  resolve(c, 4);
+  const ModelFlops flops = model_flops(c, 1, 4);
+  EXPECT_EQ(flops.block[0].rows, 4);
+  EXPECT_EQ(flops.block[0].projections, 384);
+  EXPECT_EQ(flops.block[0].attention, 256);
+  EXPECT_EQ(flops.block[0].mlp, 288);
+  EXPECT_EQ(flops.block[0].router, 0);
+  EXPECT_EQ(flops.head, 160);
+  EXPECT_EQ(flops.forward(), 1088);
+  EXPECT_EQ(flops.training(), 3264);
+  EXPECT_EQ(model_flops(c, 3, 4).forward(), 3 * 1088);
+  EXPECT_EQ(utilisation_flops(c, 1, 4), 3 * (1088 - 128));  // the causal half of attention
+}
+
+// The same block routed at C = 0.5, predictor of width 3; two sequences of 4 and 3 rows: k = 2 and 1.
+//   projections 3 * 96 = 288   attention 4 * (4 + 1) * 4 = 80   mlp 3 * 72 = 216
+//   router 7 rows * 2*4 = 56   predictor 7 rows * 2*(4*3 + 3) = 210   head 7 * 40 = 280
+TEST(ModelFlops, OfARoutedModelByHand) {
+  ModelConfig c;
+  c.vocab_size = 5, c.hidden_size = 4, c.num_attention_heads = 2, c.num_key_value_heads = 1, c.intermediate_size = 3;
+  c.num_hidden_layers = 1;
+  c.routing.topology = Topology::kJoint;
+  c.routing.every = 1;
+  c.routing.capacity = {0.5};
+  c.routing.causal = Causal::kPredictor;
+  c.routing.predictor_width = 3;
+  resolve(c, 4);
+  const std::vector<int32_t> begin{0, 4, 7};
+  const CI32 runs{begin.data(), {3}};
+  const ModelFlops flops = model_flops(c, runs, runs);
+  EXPECT_EQ(flops.block[0].rows, 3);
+  EXPECT_EQ(flops.block[0].projections, 288);
+  EXPECT_EQ(flops.block[0].attention, 80);
+  EXPECT_EQ(flops.block[0].mlp, 216);
+  EXPECT_EQ(flops.block[0].router, 266);
+  EXPECT_EQ(flops.forward(), 288 + 80 + 216 + 266 + 280);
+  c.routing.causal = Causal::kBce;
+  EXPECT_EQ(model_flops(c, runs, runs).block[0].router, 56);
+  c.routing.causal = Causal::kNone;
+  c.routing.router = Router::kRandom;
+  EXPECT_EQ(model_flops(c, runs, runs).block[0].router, 0);
+}
+
+// Attention of a dense block is n*n of each segment, whatever competes for capacity.
+TEST(ModelFlops, OfDenseBlocksCountSegments) {
+  const ModelConfig c = tiny_config(1);
+  const std::vector<int32_t> one{0, 12}, two{0, 5, 12};
+  EXPECT_EQ(model_flops(c, {one.data(), {2}}, {two.data(), {3}}).block[0].attention, 4 * (25 + 49) * 24);
+}
+
+// MFLOPs per token, forward, of published small runs: bytes, T = 256, heads of 32.
+TEST(ModelFlops, OfKnownModels) {
+  const auto per_token = [](int64_t D, int64_t L, int64_t F, bool routed) {
+    ModelConfig c;
+    c.vocab_size = 256, c.hidden_size = D, c.num_hidden_layers = L, c.intermediate_size = F;
+    c.num_attention_heads = D / 32;
+    if (routed) c.routing.topology = Topology::kJoint;
+    resolve(c, 256);
+    return double(model_flops(c, 1, 256).forward()) / 256;
+  };
+  EXPECT_EQ(per_token(64, 3, 176, false), 530432);
+  EXPECT_EQ(per_token(96, 4, 256, false), 1327104);
+  // Two of four blocks routed at 12.5%, the router's product included.
+  EXPECT_EQ(per_token(64, 4, 176, true), 391936);
+  EXPECT_EQ(per_token(96, 4, 256, true), 746880);
+}
+
+// ---- budgets
+// ------------------------------------------------------------------------------------------------------------
+
+TEST(PlanBudget, IsMetWithinATenthOfAPercent) {
+  const ModelConfig c = tiny_routed();
+  const double per_sequence = double(model_flops(c, 1, 16).training());
+  for (const double sequences : {1234.3, 5000.0, 63999.4, 64000.6, 1e6 + 3}) {
+    const Budget budget = plan_budget(c, 64, 16, sequences * per_sequence);
+    EXPECT_NEAR(budget.flops / (sequences * per_sequence), 1, 1e-3) << sequences;
+    const int64_t whole_steps = budget.steps - (budget.last_sequences > 0);
+    EXPECT_EQ(budget.flops, double(whole_steps * 64 + budget.last_sequences) * per_sequence) << sequences;
+  }
+}
+
+TEST(PlanBudget, ShrinksTheLastBatchOfAShortRun) {
+  const ModelConfig c = tiny_routed();
+  const double per_sequence = double(model_flops(c, 1, 16).training());
+  const Budget budget = plan_budget(c, 32, 16, 100 * per_sequence);
+  EXPECT_EQ(budget.steps, 4);
+  EXPECT_EQ(budget.last_sequences, 4);
+  const Budget whole = plan_budget(c, 32, 16, 96 * per_sequence);
+  EXPECT_EQ(whole.steps, 3);
+  EXPECT_EQ(whole.last_sequences, 0);
+  const Budget small = plan_budget(c, 32, 16, 5 * per_sequence);
+  EXPECT_EQ(small.steps, 1);
+  EXPECT_EQ(small.last_sequences, 5);
+  const Budget large = plan_budget(c, 32, 16, 32 * 2000.4 * per_sequence);
+  EXPECT_EQ(large.steps, 2000);
+  EXPECT_EQ(large.last_sequences, 0);
+}
+
+TEST(PlanBudget, RefusesLessThanOneSequence) {
+  const ModelConfig c = tiny_routed();
+  EXPECT_THROW(plan_budget(c, 32, 16, 0.9 * double(model_flops(c, 1, 16).training())), Error);
+}
+
+TEST(KvBytes, FollowTheCapacities) {
+  EXPECT_EQ(kv_bytes_per_token(tiny_config(4)), 4 * 2 * 12 * 4);
+  EXPECT_EQ(kv_bytes_per_token(tiny_routed(0.125, 4)), 2.25 * 2 * 12 * 4);
+}
+
+}  // namespace
+}  // namespace isobath

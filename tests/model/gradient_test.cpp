@@ -1,0 +1,127 @@
+// Every weight's gradient of a whole step equals the reference's with the selection fixed (invariant 3).
+#include <gtest/gtest.h>
+
+#include "model/network.h"
+#include "support/compare.h"
+#include "support/tiny_cases.h"
+
+namespace isobath {
+namespace {
+
+using namespace isobath::testing;
+using reference::NamedWeights;
+using reference::Outcome;
+using reference::Var;
+
+struct Derivative {
+  std::vector<double> value, terms;  // the sum over rows, and the sum of the magnitudes
+};
+
+// What row n adds to the loss of the step: cross-entropy, router's BCE, predictor's BCE.
+Var row_objective(const Outcome<Var>& out, size_t n, const ModelConfig& c, const StepScale& scale) {
+  Var sum = out.loss[n] / Var(double(scale.targets));
+  const double layers = double(std::max<int64_t>(1, c.routed_blocks())) * double(scale.rows);
+  for (size_t l = 0; l < out.score.size(); l++) {
+    if (c.routing.causal == Causal::kBce && !out.score_bce[l].empty())
+      sum += out.score_bce[l][n] * Var(c.routing.aux_weight / layers);
+    if (!out.predictor_bce[l].empty()) sum += out.predictor_bce[l][n] / Var(layers);
+  }
+  return sum;
+}
+
+std::map<std::string, Derivative> reference_gradient(TinyModel& model, const TinyBatch& batch) {
+  reference::tape().clear();
+  NamedWeights<Var> weights;
+  for (const auto& [name, values] : reference_weights(model.weights))
+    for (const double value : values) weights[name].push_back(reference::input(value));
+  const Outcome<Var> out = run_reference<Var>(model, batch, weights);
+  std::map<std::string, Derivative> result;
+  for (const auto& [name, values] : weights) {
+    result[name].value.resize(values.size());
+    result[name].terms.resize(values.size());
+  }
+  const StepScale scale{.targets = batch.targets(), .rows = batch.rows()};
+  for (size_t n = 0; n < size_t(batch.rows()); n++) {
+    const Var objective = row_objective(out, n, model.config, scale);
+    const std::vector<double> gradient = reference::tape().gradient(objective.id);
+    for (const auto& [name, values] : weights)
+      for (size_t i = 0; i < values.size(); i++) {
+        result[name].value[i] += gradient[size_t(values[i].id)];
+        result[name].terms[i] += std::abs(gradient[size_t(values[i].id)]);
+      }
+  }
+  return result;
+}
+
+class Gradient : public ::testing::TestWithParam<TinyCase> {};
+INSTANTIATE_TEST_SUITE_P(Step, Gradient, ::testing::ValuesIn(tiny_cases()), case_name);
+
+TEST_P(Gradient, OfEveryWeightEqualsTheReference) {
+  TinyModel model(GetParam().config, limits_for(GetParam().sequences));
+  const TinyBatch batch(GetParam().sequences, model.config);
+  model.step(batch, {.step = 3});
+  const auto want = reference_gradient(model, batch);
+  ASSERT_EQ(want.size(), model.gradient.list().size());
+  // A softmax over one key has no gradient, as the difference of equal numbers: terms no row's sum shows.
+  double least_terms = 0;
+  for (const auto& [name, derivative] : want)
+    for (const double terms : derivative.terms) least_terms = std::max(least_terms, 1e-3 * terms);
+  for (size_t i = 0; i < model.gradient.list().size(); i++) {
+    const std::string& name = model.gradient.list()[i].name;
+    const F32 got = model.gradient.at(i);
+    const Derivative& judge = want.at(name);
+    const double terms = std::max(least_terms, *std::max_element(judge.terms.begin(), judge.terms.end()));
+    expect_close(std::vector<float>(got.data, got.data + got.numel()), judge.value, terms,
+                 roundings(model.config, batch.rows()), name.c_str());
+  }
+}
+
+TEST(Gradients, AreAddedToWhatIsThere) {
+  ModelConfig config = tiny_routed();
+  config.routing.causal = Causal::kPredictor;
+  config.routing.router_bias = true;
+  TinyModel model(config, {.sequences = 2, .T = 9});
+  const TinyBatch batch(random_sequences({9, 6}, config.vocab_size), model.config);
+  model.step(batch);
+  std::vector<Buffer> once;
+  for (size_t i = 0; i < model.gradient.list().size(); i++) {
+    once.emplace_back(model.gradient.at(i).shape);
+    std::copy_n(model.gradient.at(i).data, model.gradient.at(i).numel(), once.back().values.data());
+  }
+  fill(model.gradient, 10);
+  model.add_step(batch, {}, {.targets = batch.targets(), .rows = batch.rows()});
+  for (size_t i = 0; i < once.size(); i++)
+    for (int64_t j = 0; j < once[i].shape.numel(); j++)
+      ASSERT_NEAR(model.gradient.at(i)[j], 10 + once[i][j], 1e-5) << model.gradient.list()[i].name;
+}
+
+// Invariant 3 in the plainest form: the router's gradient from the language model's loss alone, by differences.
+TEST(RouterGradient, OfTheLanguageModelLossEqualsCentralDifferences) {
+  ModelConfig config = tiny_routed();
+  config.routing.causal = Causal::kNone;
+  for (const Gate gate : {Gate::kRaw, Gate::kSigmoid, Gate::kTanh}) {
+    config.routing.gate = gate;
+    TinyModel model(config, {.sequences = 2, .T = 12});
+    const TinyBatch batch(random_sequences({12, 7}, config.vocab_size), model.config);
+    model.step(batch);
+    NamedWeights<double> weights = reference_weights(model.weights);
+    const std::string name = "model.layers.1.router.weight";
+    const auto mean_loss = [&](const std::vector<double>& router) {
+      weights[name] = router;
+      double sum = 0;
+      for (const double loss : run_reference(model, batch, weights).loss) sum += loss;
+      return sum / double(batch.targets());
+    };
+    const std::vector<double> want = reference::central_difference(weights[name], mean_loss);
+    const F32 got = model.gradient.weights().block[1].router.w;
+    double largest = 0;
+    for (size_t d = 0; d < want.size(); d++) {
+      EXPECT_NEAR(got[int64_t(d)], want[d], 2e-6) << name_of(gate) << " " << d;
+      largest = std::max(largest, std::abs(want[d]));
+    }
+    EXPECT_GT(largest, 1e-3) << name_of(gate);
+  }
+}
+
+}  // namespace
+}  // namespace isobath

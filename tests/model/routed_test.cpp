@@ -1,0 +1,188 @@
+// Routing changes which rows a block works on, and nothing else (invariants 1, 2, 14 and 16 of the design).
+#include "model/routed.h"
+
+#include <gtest/gtest.h>
+
+#include "model/network.h"
+#include "support/compare.h"
+#include "support/tiny_cases.h"
+
+namespace isobath {
+namespace {
+
+using namespace isobath::testing;
+
+// ---- invariant 1: the wrapper's pieces, with a gate array of the test's
+// ---------------------------------------------------
+
+class GateArray : public ::testing::Test {
+ protected:
+  // x + gate * block(x) over the listed rows; an empty list of indices: all rows.
+  Buffer routed(const Buffer& x, std::vector<int32_t> index, float gate_value) {
+    Buffer y = x;
+    const int64_t S = int64_t(index.size());
+    Buffer gate({std::max<int64_t>(S, 1)}, gate_value);
+    std::vector<int32_t> position, segment_begin{0, 0, 0};
+    for (const int32_t n : index) {
+      position.push_back(batch_.view().position[n]);
+      segment_begin[1] += n < batch_.view().segment_begin[1];
+    }
+    segment_begin[2] = int32_t(S);
+    const RowList list{{index.data(), {S}}, {position.data(), {S}}, {segment_begin.data(), {3}}, S};
+    const Delta delta = block_forward(context(), model_.acts.block[1], y, list, {});
+    residual_add_forward(y, list.index, gate.view().slice(0, S), delta.first, delta.second);
+    return y;
+  }
+  Buffer dense(const Buffer& x) {
+    Buffer y = x;
+    dense_forward(y, batch_.view(), [&](CF32 rows, const RowList& list) {
+      return block_forward(context(), model_.acts.block[1], rows, list, {});
+    });
+    return y;
+  }
+  BlockContext context() {
+    return {model_.config, model_.weights.weights().block[1], model_.products.block(1), model_.acts.rope,
+            model_.acts.scratch};
+  }
+  TinyModel model_{tiny_routed(1.0), {.sequences = 2, .T = 9}};
+  TinyBatch batch_{random_sequences({9, 6}, model_.config.vocab_size), model_.config};
+  Buffer x_ = random_buffer({batch_.rows(), model_.config.hidden_size}, 11);
+};
+
+TEST_F(GateArray, OfZerosIsTheIdentity) {
+  const Buffer y = routed(x_, {0, 2, 3, 8, 9, 14}, 0);
+  for (int64_t i = 0; i < x_.shape.numel(); i++) ASSERT_EQ(y[i], x_[i]) << i;  // == takes -0 for 0
+}
+
+TEST_F(GateArray, OfOnesOverAllRowsIsTheDenseBlock) {
+  std::vector<int32_t> all(size_t(batch_.rows()));
+  for (size_t n = 0; n < all.size(); n++) all[n] = int32_t(n);
+  expect_same_bits(routed(x_, all, 1), dense(x_));
+  EXPECT_GT(max_abs(dense(x_)), 0);
+}
+
+TEST_F(GateArray, LeavesTheBitsOfOtherRows) {
+  const Buffer y = routed(x_, {1, 4, 10}, 1);
+  const int64_t D = model_.config.hidden_size;
+  for (const int64_t n : {0, 2, 3, 5, 9, 11, 14}) expect_same_bits(y.view().row(n), x_.view().row(n), D);
+  for (const int64_t n : {1, 4, 10}) EXPECT_NE(y[n * D], x_[n * D]) << n;
+}
+
+TEST_F(GateArray, OfAnEmptyListIsTheIdentity) { expect_same_bits(routed(x_, {}, 1), x_); }
+
+// Invariant 16: router weight 0, bias 1, raw gate, C = 1 has the dense model's bits, whatever the causal rule.
+TEST(Routed, UnitGateAtFullCapacityIsTheDenseModel) {
+  ModelConfig config = tiny_routed(1.0);
+  config.routing.router_bias = true;
+  const std::vector<Sequence> sequences = random_sequences({12, 5, 9}, config.vocab_size);
+  TinyModel dense(dense_twin(config), limits_for(sequences)), routed(config, limits_for(sequences));
+  RouterWeights& router = routed.weights.weights().block[1].router;
+  std::fill_n(router.w.data, router.w.numel(), 0.0f);
+  router.bias[0] = 1;
+  const TinyBatch batch(sequences, routed.config);
+  EXPECT_EQ(dense.forward(batch), routed.forward(batch));
+  expect_same_bits(dense.acts.x.data, routed.acts.x.data, batch.rows() * config.hidden_size);
+  expect_same_bits(dense.acts.loss.data, routed.acts.loss.data, batch.rows());
+  EXPECT_EQ(dense.forward(batch), routed.forward(batch, {.by = SelectBy::kCausal}));
+}
+
+// ---- invariant 2
+// --------------------------------------------------------------------------------------------------------
+
+class MaskedDense : public ::testing::TestWithParam<TinyCase> {};
+INSTANTIATE_TEST_SUITE_P(Routed, MaskedDense, ::testing::ValuesIn(tiny_cases()), case_name);
+
+// got[i] of a float array against want[i], with the tolerance of the largest value.
+void expect_values(const float* got, const std::vector<double>& want, double count, const std::string& what) {
+  double largest = 1;
+  for (const double w : want) largest = std::max(largest, std::abs(w));
+  expect_close(std::vector<float>(got, got + want.size()), want, largest, count, what.c_str());
+}
+
+void expect_equals_reference(TinyModel& model, const TinyBatch& batch, bool by_top_k) {
+  const reference::Outcome<double> want = run_reference(model, batch);
+  const double count = roundings(model.config, batch.rows());
+  for (int64_t l = 0; l < model.config.num_hidden_layers; l++) {
+    if (!model.config.routed(l)) continue;
+    const std::string where = "block " + std::to_string(l);
+    const auto& score = want.score[size_t(l)];
+    expect_values(model.router(l).score.data, score, count, where + " score");
+    std::vector<double> gate;
+    for (const int32_t n : model.chosen(l)) gate.push_back(want.gate[size_t(l)][size_t(n)]);
+    expect_values(model.router(l).gate.data, gate, count, where + " gate");
+    if (!by_top_k) continue;
+    EXPECT_EQ(choices_of(model, batch.rows())[size_t(l)].chosen,
+              reference::top_k(score, batch.capacity_begin(), model.config.capacity(l)))
+        << where;
+  }
+  expect_values(model.acts.x.data, want.x.back(), count, "x");
+  expect_values(model.acts.loss.data, want.loss, count, "loss");
+  expect_values(model.acts.entropy.data, want.entropy, count, "entropy");
+}
+
+TEST_P(MaskedDense, HasTheSameValues) {
+  TinyModel model(GetParam().config, limits_for(GetParam().sequences));
+  const TinyBatch batch(GetParam().sequences, model.config);
+  const double loss = model.forward(batch);
+  expect_equals_reference(model, batch, true);
+  double sum = 0;
+  for (int64_t n = 0; n < batch.rows(); n++) sum += double(model.acts.loss[n]);
+  EXPECT_EQ(loss, sum);
+}
+
+class MaskedDenseCausal : public ::testing::TestWithParam<TinyCase> {};
+INSTANTIATE_TEST_SUITE_P(Routed, MaskedDenseCausal, ::testing::ValuesIn(tiny_causal_cases()), case_name);
+
+TEST_P(MaskedDenseCausal, HasTheSameValues) {
+  TinyModel model(GetParam().config, limits_for(GetParam().sequences), Purpose::kForward);
+  const TinyBatch batch(GetParam().sequences, model.config);
+  model.forward(batch, {.by = SelectBy::kCausal, .depth = 0.1f});
+  expect_equals_reference(model, batch, false);
+}
+
+TEST(Network, LogitsOfListedRowsGiveTheLoss) {
+  TinyModel model(tiny_routed(), {.sequences = 2, .T = 9}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({9, 5}, model.config.vocab_size), model.config);
+  model.forward(batch);
+  const std::vector<int32_t> rows{1, 7, 10};
+  const int64_t V = model.config.vocab_size;
+  Buffer logits({3, V});
+  forward_logits(logits, model.weights.weights(), model.products, model.acts, model.config, {rows.data(), {3}});
+  for (size_t i = 0; i < rows.size(); i++) {
+    const float* z = logits.view().row(int64_t(i));
+    double total = 0;
+    for (int64_t v = 0; v < V; v++) total += std::exp(double(z[v]));
+    const double loss = std::log(total) - double(z[batch.view().target[rows[i]]]);
+    EXPECT_NEAR(loss, double(model.acts.loss[rows[i]]), 1e-5);
+  }
+}
+
+// ---- invariant 14
+// -------------------------------------------------------------------------------------------------------
+
+TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
+  TinyModel model(tiny_routed(), {.sequences = 1, .T = 8});
+  std::vector<int32_t> none_begin{0, 0};
+  BlockActs& acts = model.acts.block[1];
+  const BlockContext context{model.config, model.weights.weights().block[1], model.products.block(1), model.acts.rope,
+                             model.acts.scratch};
+  const Buffer x = random_buffer({8, model.config.hidden_size}, 2);
+  int32_t unused = 0;
+  const RowList none{{&unused, {0}}, {&unused, {0}}, {none_begin.data(), {2}}, 0};
+  block_forward(context, acts, x, none, {});
+  BlockWeights& gradient = model.gradient.weights().block[1];
+  acts.router.list = none;
+  std::fill_n(acts.router.dscore.data, 8, 0.0f);
+  Buffer dx = random_buffer({8, model.config.hidden_size}, 4);
+  const Buffer before = dx;
+  const RouterContext router{model.config, 1, context.weights.router, context.products.fc1, model.acts.scratch};
+  routed_backward(dx, router, gradient.router, acts.router, {acts.a.slice(0, 0), acts.m.slice(0, 0)},
+                  acts.saved.slice(0, 0), [&](F32 ddelta) { return block_backward(context, acts, gradient, ddelta); });
+  for (size_t i = 0; i < model.gradient.list().size(); i++)
+    for (int64_t j = 0; j < model.gradient.at(i).numel(); j++)
+      ASSERT_EQ(model.gradient.at(i)[j], 0.0f) << model.gradient.list()[i].name;
+  for (int64_t i = 0; i < dx.shape.numel(); i++) ASSERT_EQ(dx[i], before[i]);
+}
+
+}  // namespace
+}  // namespace isobath

@@ -1,0 +1,234 @@
+// Who is routed: exact counts, ties, documents, causal rules, the random control, scores that are no numbers
+// (invariants 6 and 15).
+#include "model/selection.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+#include "base/error.h"
+#include "support/compare.h"
+#include "support/tiny_cases.h"
+
+namespace isobath {
+namespace {
+
+using namespace isobath::testing;
+
+void set_router(TinyModel& model, int64_t l, float value) {
+  const F32 w = model.weights.weights().block[size_t(l)].router.w;
+  std::fill_n(w.data, w.numel(), value);
+}
+
+// ---- top-k
+// --------------------------------------------------------------------------------------------------------------
+
+TEST(TopK, EqualScoresSelectTheEarliest) {
+  TinyModel model(tiny_routed(0.25), {.sequences = 3, .T = 16});
+  set_router(model, 1, 0);
+  model.forward(TinyBatch(random_sequences({16, 5, 9}, model.config.vocab_size), model.config));
+  EXPECT_EQ(model.chosen(1), (std::vector<int32_t>{0, 1, 2, 3, 16, 21, 22}));
+}
+
+TEST(TopK, RepeatedTokenIsATie) {
+  ModelConfig config = tiny_routed(0.5, 1);
+  config.routing.blocks = {0};
+  TinyModel model(config, {.sequences = 1, .T = 6});
+  model.forward(TinyBatch({{.id = 1, .documents = {{4, 4, 4, 4, 4, 4}}}}, model.config));
+  EXPECT_EQ(model.chosen(0), (std::vector<int32_t>{0, 1, 2}));
+}
+
+TEST(TopK, TakesExactlyItsCount) {
+  TinyModel model(tiny_routed(0.125), {.sequences = 2, .T = 16});
+  for (int64_t T = 1; T <= 16; T++) {
+    model.step(TinyBatch(random_sequences({T, T}, model.config.vocab_size), model.config));
+    const int64_t k = std::max<int64_t>(1, T / 8);
+    const std::vector<int32_t> chosen = model.chosen(1);
+    ASSERT_EQ(int64_t(chosen.size()), 2 * k) << T;
+    EXPECT_TRUE(std::is_sorted(chosen.begin(), chosen.end())) << T;
+    EXPECT_EQ(std::count_if(chosen.begin(), chosen.end(), [&](int32_t n) { return n < T; }), k) << T;
+  }
+}
+
+TEST(TopK, OfDocumentsTakesFromEach) {
+  ModelConfig config = tiny_routed(0.5);
+  config.routing.capacity_scope = Scope::kDocument;
+  const std::vector<Sequence> packed{random_sequence(1, {5, 1, 4}, config.vocab_size)};
+  TinyModel model(config, limits_for(packed));
+  model.step(TinyBatch(packed, model.config));
+  const std::vector<int32_t> chosen = model.chosen(1);
+  ASSERT_EQ(chosen.size(), 5u);  // 2, 1, 2
+  EXPECT_LT(chosen[1], 5);
+  EXPECT_EQ(chosen[2], 5);
+  EXPECT_GE(chosen[3], 6);
+}
+
+// ---- causal rules
+// -------------------------------------------------------------------------------------------------------
+
+class CausalRule : public ::testing::TestWithParam<Causal> {
+ protected:
+  ModelConfig config() const {
+    ModelConfig c = tiny_routed();
+    c.routing.causal = GetParam();
+    if (GetParam() == Causal::kNone) c.routing.router = Router::kRandom;
+    return c;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Rules, CausalRule, ::testing::Values(Causal::kBce, Causal::kPredictor, Causal::kNone),
+                         [](const auto& info) {
+                           return info.param == Causal::kNone ? "random" : std::string(name_of(info.param));
+                         });
+
+TEST_P(CausalRule, ShareIsOneOrZeroWhereDepthForcesIt) {
+  TinyModel model(config(), {.sequences = 2, .T = 10}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({10, 7}, model.config.vocab_size), model.config);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float depth : {infinity, -infinity}) {
+    const double loss = model.forward(batch, {.by = SelectBy::kCausal, .depth = depth});
+    EXPECT_TRUE(std::isfinite(loss)) << depth;
+    EXPECT_EQ(model.router(1).list.rows, depth > 0 ? 17 : 0);
+    for (int64_t i = 0; i < 17 * model.config.hidden_size; i++) ASSERT_TRUE(std::isfinite(model.acts.x[i]));
+  }
+}
+
+// With nothing routed the model is the model without its routed blocks.
+TEST_P(CausalRule, ShareZeroSkipsTheBlock) {
+  TinyModel model(config(), {.sequences = 1, .T = 9}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({9}, model.config.vocab_size), model.config);
+  model.forward(batch, {.by = SelectBy::kCausal, .depth = -1e30f});
+  const std::vector<double> skipped = run_reference(model, batch).loss;
+  BlockWeights& block = model.weights.weights().block[1];
+  std::fill_n(block.o.data, block.o.numel(), 0.0f);
+  std::fill_n(block.down.data, block.down.numel(), 0.0f);
+  model.products.pack(model.weights.weights());
+  model.forward(batch, {.by = SelectBy::kCausal, .depth = 1e30f});
+  for (size_t n = 0; n < skipped.size(); n++) EXPECT_NEAR(model.acts.loss[int64_t(n)], skipped[n], 1e-5);
+}
+
+TEST_P(CausalRule, DepthRoutesMore) {
+  TinyModel model(config(), {.sequences = 1, .T = 40}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({40}, model.config.vocab_size), model.config);
+  int64_t last = 0;
+  for (const float depth : {-5.0f, -0.5f, 0.0f, 0.5f, 5.0f}) {
+    model.forward(batch, {.by = SelectBy::kCausal, .depth = depth});
+    EXPECT_GE(model.router(1).list.rows, last) << depth;
+    last = model.router(1).list.rows;
+  }
+  EXPECT_GT(last, 0);
+}
+
+// What the report says of the rule is what the rule does: its share is that of a causal pass over the same rows.
+TEST_P(CausalRule, AgreementIsCountedAgainstTheRule) {
+  ModelConfig c = config();
+  c.routing.blocks = {0};  // sees the same rows under both selections
+  TinyModel model(c, {.sequences = 2, .T = 12}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({12, 9}, c.vocab_size), model.config);
+  model.forward(batch);
+  const Agreement agreement = model.router(0).agreement;
+  const std::vector<int32_t> top = model.chosen(0);
+  model.forward(batch, {.by = SelectBy::kCausal});
+  const std::vector<int32_t> rule = model.chosen(0);
+  std::vector<int32_t> both;
+  std::set_intersection(top.begin(), top.end(), rule.begin(), rule.end(), std::back_inserter(both));
+  EXPECT_EQ(agreement.rows, 21);
+  EXPECT_EQ(agreement.chosen, int64_t(top.size()));
+  EXPECT_EQ(agreement.said, int64_t(rule.size()));
+  EXPECT_EQ(agreement.both, int64_t(both.size()));
+  EXPECT_EQ(model.router(0).agreement.rows, 0) << "a causal choice has nothing to agree with";
+}
+
+// ---- the random router
+// --------------------------------------------------------------------------------------------------
+
+ModelConfig random_router(double capacity) {
+  ModelConfig c = tiny_routed(capacity);
+  c.routing.every = 1;
+  c.routing.router = Router::kRandom;
+  c.routing.causal = Causal::kNone;
+  return c;
+}
+std::vector<float> scores(TinyModel& model, const TinyBatch& batch, int64_t l, const Selection& how) {
+  model.forward(batch, how);
+  const float* score = model.router(l).score.data;
+  return {score, score + batch.rows()};
+}
+
+TEST(RandomRouter, IsAFunctionOfSeedStepSequenceBlockAndPosition) {
+  TinyModel model(random_router(0.4), {.sequences = 2, .T = 12}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({12, 12}, model.config.vocab_size), model.config);
+  const auto base = scores(model, batch, 0, {.seed = 1, .step = 7});
+  EXPECT_EQ(base, scores(model, batch, 0, {.seed = 1, .step = 7}));
+  EXPECT_NE(base, scores(model, batch, 0, {.seed = 1, .step = 8}));
+  EXPECT_NE(base, scores(model, batch, 0, {.seed = 2, .step = 7}));
+  EXPECT_NE(base, scores(model, batch, 1, {.seed = 1, .step = 7}));
+  EXPECT_NE(base, scores(model, batch, 0, {.seed = 1, .step = -1}));
+  EXPECT_EQ(scores(model, batch, 0, {.step = -1}), scores(model, batch, 0, {.step = -1}));
+  EXPECT_NE(std::vector(base.begin(), base.begin() + 12), std::vector(base.begin() + 12, base.end()));
+}
+
+TEST(RandomRouter, CausalRuleHasTheShareOfTheCapacity) {
+  for (const double capacity : {0.125, 0.5, 1.0}) {
+    TinyModel model(random_router(capacity), {.sequences = 40, .T = 50}, Purpose::kForward);
+    const TinyBatch batch(random_sequences(std::vector<int64_t>(40, 50), model.config.vocab_size), model.config);
+    model.forward(batch, {.by = SelectBy::kCausal});
+    const double share = double(model.router(0).list.rows) / 2000;
+    EXPECT_NEAR(share, capacity, 4 * std::sqrt(capacity * (1 - capacity) / 2000) + 1e-9) << capacity;
+  }
+}
+
+TEST(RandomRouter, HasNoWeightsAndNoAuxiliaryLoss) {
+  TinyModel model(random_router(0.4), {.sequences = 1, .T = 12});
+  for (const WeightInfo& info : model.weights.list()) EXPECT_EQ(info.name.find("router"), std::string::npos);
+  model.step(TinyBatch(random_sequences({12}, model.config.vocab_size), model.config), {.step = 0});
+  EXPECT_EQ(model.router(0).auxiliary_sum, 0);
+}
+
+// ---- scores that are no numbers (invariant 15)
+// ----------------------------------------------------------------------------
+
+void expect_refused(TinyModel& model, const TinyBatch& batch, const Selection& how, const std::string& block,
+                    const std::string& row) {
+  try {
+    model.forward(batch, how);
+    FAIL() << "a score that is not finite was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::kWork) << error.what();
+    EXPECT_NE(std::string(error.what()).find(block), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(row), std::string::npos) << error.what();
+  }
+}
+
+TEST(NonFiniteScore, NamesBlockAndRow) {
+  ModelConfig c = tiny_routed();
+  c.routing.blocks = {0, 2};
+  for (const Causal causal : {Causal::kBce, Causal::kPredictor}) {  // a predictor reads x: its logit may hide the score
+    c.routing.causal = causal;
+    TinyModel model(c, {.sequences = 2, .T = 5}, Purpose::kForward);
+    const TinyBatch batch({{.id = 1, .documents = {{1, 2, 3, 4, 5}}}, {.id = 2, .documents = {{1, 9, 2}}}}, c);
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      model.weights.weights().embed[9 * c.hidden_size + 3] = bad;
+      for (const SelectBy by : {SelectBy::kTopK, SelectBy::kCausal})
+        expect_refused(model, batch, {.by = by}, "block 0", "row 6");
+    }
+  }
+}
+
+TEST(NonFiniteWeight, NamesTheFirstRouterBehindIt) {
+  TinyModel model(tiny_routed(), {.sequences = 1, .T = 5});
+  model.weights.weights().block[0].down[2] = std::numeric_limits<float>::quiet_NaN();
+  model.products.pack(model.weights.weights());
+  const TinyBatch batch(random_sequences({5}, model.config.vocab_size), model.config);
+  expect_refused(model, batch, {}, "block 1", "row 0");
+}
+
+TEST(NonFiniteWeight, OfADenseModelGivesANonFiniteLoss) {
+  TinyModel model(tiny_config(), {.sequences = 1, .T = 5});
+  model.weights.weights().norm[2] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(std::isfinite(model.forward(TinyBatch(random_sequences({5}, model.config.vocab_size), model.config))));
+}
+
+}  // namespace
+}  // namespace isobath

@@ -1,0 +1,90 @@
+// Models and batches that between them take every path of the network: values and gradients are compared on each.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "support/tiny_model.h"
+
+namespace isobath::testing {
+
+struct TinyCase {
+  std::string name;
+  ModelConfig config;
+  std::vector<Sequence> sequences;
+};
+
+inline std::vector<TinyCase> tiny_cases() {
+  std::vector<TinyCase> cases;
+  const auto add = [&](const char* name, ModelConfig config, const std::vector<std::vector<int64_t>>& documents,
+                       const std::function<void(ModelConfig&)>& change = {}) {
+    if (change) change(config);
+    std::vector<Sequence> sequences;
+    for (const auto& lengths : documents)
+      sequences.push_back(random_sequence(int64_t(sequences.size()) + 7, lengths, config.vocab_size));
+    cases.push_back({name, config, sequences});
+  };
+  const std::vector<std::vector<int64_t>> even{{11}, {11}}, ragged{{9}, {1}, {13}}, packed{{5, 7}, {3, 1, 8}};
+  const ModelConfig routed = tiny_routed();
+
+  add("Dense", tiny_config(), ragged);
+  add("DenseTied", tiny_config(2), even, [](auto& c) { c.tie_word_embeddings = true; });
+  add("DenseDocuments", tiny_config(2), packed, [](auto& c) { c.routing.attention_scope = Scope::kDocument; });
+  add("JointBce", routed, even);
+  add("JointBceRagged", routed, ragged, [](auto& c) { c.routing.aux_weight = 0.7; });
+  add("JointNoCausalRule", routed, ragged, [](auto& c) { c.routing.causal = Causal::kNone; });
+  add("JointPredictor", routed, ragged, [](auto& c) {
+    c.routing.causal = Causal::kPredictor;
+    c.routing.predictor_width = 5;
+  });
+  add("SigmoidGateAndBias", routed, even, [](auto& c) {
+    c.routing.gate = Gate::kSigmoid;
+    c.routing.router_bias = true;
+  });
+  add("TanhGateTied", routed, ragged, [](auto& c) {
+    c.routing.gate = Gate::kTanh;
+    c.tie_word_embeddings = true;
+  });
+  add("RandomRouter", routed, ragged, [](auto& c) {
+    c.routing.router = Router::kRandom;
+    c.routing.causal = Causal::kNone;
+  });
+  add("EveryBlock", routed, ragged, [](auto& c) {
+    c.routing.every = 1;
+    c.routing.aux_weight = 1;
+  });
+  add("CapacityPerBlock", routed, even, [](auto& c) {
+    c.routing.every = 1;
+    c.routing.capacity = {1, 0.125, 0.5};
+  });
+  add("ChosenBlocks", routed, ragged, [](auto& c) { c.routing.blocks = {0, 2}; });
+  add("OneHead", routed, even, [](auto& c) {
+    c.num_attention_heads = c.num_key_value_heads = 1;
+    c.head_dim = 8;
+  });
+  add("BothScopesDocument", routed, packed, [](auto& c) {
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+    c.routing.aux_weight = 0.5;
+  });
+  add("AttentionScopeDocument", routed, packed, [](auto& c) { c.routing.attention_scope = Scope::kDocument; });
+  add("CapacityScopeDocument", routed, packed, [](auto& c) {
+    c.routing.capacity_scope = Scope::kDocument;
+    c.routing.causal = Causal::kPredictor;
+  });
+  return cases;
+}
+
+inline std::vector<TinyCase> tiny_causal_cases() {
+  std::vector<TinyCase> cases = tiny_cases();
+  std::erase_if(cases, [](const TinyCase& c) { return !c.config.has_causal_rule(); });
+  return cases;
+}
+
+inline std::string case_name(const ::testing::TestParamInfo<TinyCase>& info) { return info.param.name; }
+inline void PrintTo(const TinyCase& c, std::ostream* out) { *out << c.name; }
+
+}  // namespace isobath::testing
