@@ -1,24 +1,43 @@
-// Memory of the library in a program of one's own: planned by name, allocated once, carved.
+// Text from a model inside a program of one's own:   isobath_embed [MODEL [PROMPT]]
+// MODEL is a run, a checkpoint or a Hugging Face Llama folder; without one a small untrained model babbles.
 #include <cstdio>
+#include <string>
 
 #include "base/error.h"
-#include "base/rng.h"
-#include "tensor/arena.h"
+#include "generate/generate.h"
+#include "generate/load.h"
 
-int main() try {
+namespace {
+
+// An untrained byte model with every other block routed.
+isobath::LoadedModel untrained() {
+  isobath::LoadedModel loaded{"", isobath::Tokenizer::bytes(), nullptr};
+  isobath::ModelConfig config;
+  config.vocab_size = loaded.tokenizer.vocab_size();
+  config.bos_token_id = loaded.tokenizer.bos();
+  config.routing.topology = isobath::Topology::kJoint;
+  isobath::resolve(config, 128);
+  loaded.model = std::make_unique<isobath::Model>(config);
+  isobath::initialize(loaded.model->weights, 1);
+  return loaded;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
   using namespace isobath;
-  F32 x, bias;
-  Plan plan;
-  plan.add("x", x, {3, 4});
-  plan.add("bias", bias, {4});
-  const Arena arena(plan);
-
-  const Rng rng(1, Stream::kInit);
-  for (int64_t i = 0; i < x.numel(); i++) x[i] = rng.normal(uint64_t(i));
-  for (const Plan::Entry& entry : plan.entries())
-    std::printf("%s: %lld bytes\n", entry.name.c_str(), static_cast<long long>(entry.bytes));
-  std::printf("isobath %s: %lld bytes in one allocation, x[0] = %.4f\n", ISOBATH_VERSION,
-              static_cast<long long>(arena.bytes()), double(x[0]));
+  const LoadedModel loaded = argc > 1 ? load_model(argv[1]) : untrained();
+  const std::string prompt = argc > 2 ? argv[2] : "Once upon a time";
+  Generator generator(*loaded.model, loaded.tokenizer, {});
+  Request request;
+  request.prompt = prompt_tokens(loaded.tokenizer, prompt);
+  request.max_tokens = 32;
+  request.sampling.temperature = 0;
+  generator.begin({&request, 1}, [](int64_t, std::string_view piece) { std::fwrite(piece.data(), 1, piece.size(), stdout); });
+  generator.run();
+  const Statistics statistics = generator.statistics();
+  std::printf("\nisobath %s: %lld tokens, %.0f tokens/s\n", ISOBATH_VERSION,
+              static_cast<long long>(statistics.decode_tokens), statistics.decode_tokens_per_second());
 } catch (const isobath::Error& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
   return int(error.fault());

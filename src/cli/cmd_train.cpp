@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <set>
 
 #include "base/error.h"
 #include "checkpoint/checkpoints.h"
@@ -37,15 +36,13 @@ RunConfig run_config(const Arguments& a) {
   return config;
 }
 
-// A layer whose causal rule takes everybody or nobody generates another model than the one that was trained.
-void warn_of_extreme_shares(const std::vector<LayerRouting>& layers, std::set<int64_t>& warned) {
-  for (const LayerRouting& l : layers) {
-    if (l.agreement.rows == 0 || (l.agreement.said > 0 && l.agreement.said < l.agreement.rows)) continue;
-    if (!warned.insert(l.block).second) continue;
-    clear_progress();
-    std::fprintf(stderr, "warning: block %lld: the causal rule routes %s token; generation would differ from training\n",
-                 static_cast<long long>(l.block), l.agreement.said == 0 ? "no" : "every");
-  }
+// A layer whose causal rule takes everybody or nobody generates with another model than the one that was trained.
+void warn_of_extreme_shares(const EvalRecord& record) {
+  if (!record.causal) return;
+  for (const LayerRouting& l : record.causal->layer)
+    if (l.routed == 0 || l.routed == l.rows)
+      std::fprintf(stderr, "warning: block %lld: the causal rule routes %s token; generation would differ from training\n",
+                   static_cast<long long>(l.block), l.routed == 0 ? "no" : "every");
 }
 
 int run_train(const Arguments& a) {
@@ -57,15 +54,14 @@ int run_train(const Arguments& a) {
   Trainer trainer(config, tokenizer, corpus, peak);
   if (!a.resume.empty()) trainer.resume(find_model_folder(a.resume));
   if (!a.quiet) std::printf("%s", banner(trainer, corpus, peak).c_str());
+  std::fflush(stdout);
 
   catch_signals();
   Progress progress("step");
-  std::set<int64_t> warned;
   const int64_t already = trainer.steps_done();
   const TrainResult result = trainer.run({
       .on_step =
           [&](const StepRecord& r) {
-            if (r.step > 20) warn_of_extreme_shares(r.layer, warned);
             progress.update(r.step, r.steps, step_line(r), already);
           },
       .on_eval =
@@ -73,6 +69,7 @@ int run_train(const Arguments& a) {
             progress.clear();
             std::printf("%s\n", eval_line(r).c_str());
             std::fflush(stdout);
+            warn_of_extreme_shares(r);
           },
       .on_save = {},
       .on_eval_progress = {},

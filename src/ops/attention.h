@@ -42,7 +42,9 @@ struct CachedSegment {
 };
 void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads);
 
-// Multiply-adds that the kernels execute for a segment of n rows, all heads: whole tiles, causal blocks skipped.
+// Multiply-adds that the kernels execute for a segment of n rows, all heads: the (query, key) pairs of every product
+// that the loops visit. That is the causal half and, along the diagonal, the masked pairs of partly visible steps of
+// kColumnStep queries or kRowGroup rows (attention_tile.h). Lanes that pad a vector are not counted.
 int64_t attention_forward_multiply_adds(int64_t n, const Heads& heads);
 int64_t attention_backward_multiply_adds(int64_t n, const Heads& heads);
 // The same for attention_cached: `queries` rows at the end of `keys` keys.

@@ -34,6 +34,10 @@ Tokenizer Tokenizer::load(const fs::path& name_or_path) {
   return Tokenizer(std::make_shared<const State>(read_tokenizer_files(name_or_path)));
 }
 
+Tokenizer Tokenizer::from_json(std::string_view tokenizer_json) {
+  return Tokenizer(std::make_shared<const State>(read_tokenizer_bytes(tokenizer_json)));
+}
+
 void Tokenizer::save(const fs::path& folder) const {
   for (const auto& [name, bytes] : state_->files) replace_file(folder / name, bytes);
 }

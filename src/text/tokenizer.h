@@ -24,7 +24,8 @@ namespace isobath {
 
 class Tokenizer {
  public:
-  static Tokenizer load(const fs::path& name_or_path);  // "bytes", a tokenizer.json, or a folder that holds one
+  static Tokenizer load(const fs::path& name_or_path);          // "bytes", a tokenizer.json, or a folder that holds one
+  static Tokenizer from_json(std::string_view tokenizer_json);  // the bytes of the file alone
   static Tokenizer bytes();
   bool is_bytes() const;
 

@@ -70,13 +70,15 @@ int32_t numbered_token(const State& state, const Json& config, const std::string
 }
 
 struct Beside {
-  Json config, generation, model;  // tokenizer_config.json, generation_config.json, config.json
+  // tokenizer_config.json, generation_config.json, config.json
+  Json config = Json::object(), generation = Json::object(), model = Json::object();
+  std::string config_bytes;
 };
 
-void find_end_tokens(State& state, const Beside& beside) {
+void find_end_tokens(State& state, const Json& config, std::initializer_list<const Json*> numbered) {
   const auto find = [&](const std::string& key, int32_t template_id, std::initializer_list<const char*> names) {
-    int32_t id = naming(kConfig, [&] { return named_token(state, beside.config, key); });
-    for (const Json* json : {&beside.generation, &beside.model})
+    int32_t id = naming(kConfig, [&] { return named_token(state, config, key); });
+    for (const Json* json : numbered)
       if (id < 0) id = naming("config.json", [&] { return numbered_token(state, *json, key + "_id"); });
     if (id < 0) id = template_id;
     for (const char* name : names)
@@ -97,7 +99,49 @@ void protect_end_tokens(State& state) {
   }
 }
 
+struct NamedBytes {
+  std::string name, bytes;
+};
+
+// The tokenizer in the first of the files (with the second, if any), bos and eos by those beside it.
+State assemble(const fs::path& file, const std::vector<NamedBytes>& files, const Beside& beside) {
+  State state = naming(file, [&] {
+    const Json root =
+        files.size() == 2 ? gpt2_tokenizer_json(files[0].bytes, files[1].bytes) : parse_json(files[0].bytes);
+    State read = read_tokenizer_json(root);
+    if (const auto found = root.find("post_processor"); found == root.end() || found->is_null())
+      read.adds_bos = naming(kConfig, [&] { return beside.config.value("add_bos_token", false); });
+    return read;
+  });
+  const int32_t template_bos = state.bos;
+  find_end_tokens(state, beside.config, {});
+  const std::pair alone{state.bos, state.eos};  // what the saved files will say by themselves
+  state.bos = template_bos;
+  find_end_tokens(state, beside.config, {&beside.generation, &beside.model});
+  state.adds_bos = state.adds_bos && state.bos >= 0;
+  protect_end_tokens(state);
+
+  for (const auto& [name, bytes] : files) {
+    state.hash = hash_bytes(fmt::format("{} {}", state.hash, hash_bytes(bytes)));
+    state.files.emplace_back(name, bytes);
+  }
+  state.hash = hash_bytes(fmt::format("{} {} {} {}", state.hash, state.bos, state.eos, state.adds_bos));
+  if (alone != std::pair{state.bos, state.eos}) {
+    Json config = beside.config;
+    if (state.bos >= 0) config["bos_token"] = state.pieces[size_t(state.bos)];
+    if (state.eos >= 0) config["eos_token"] = state.pieces[size_t(state.eos)];
+    state.files.emplace_back(kConfig, config.dump(2) + "\n");
+  } else if (!beside.config_bytes.empty()) {
+    state.files.emplace_back(kConfig, beside.config_bytes);
+  }
+  return state;
+}
+
 }  // namespace
+
+State read_tokenizer_bytes(std::string_view tokenizer_json) {
+  return assemble(kTokenizer, {{kTokenizer, std::string(tokenizer_json)}}, {});
+}
 
 State read_tokenizer_files(const fs::path& path) {
   std::error_code ignored;
@@ -110,38 +154,12 @@ State read_tokenizer_files(const fs::path& path) {
           path.string());
 
   const fs::path file = gpt2 ? folder / kGpt2Vocab : is_folder ? folder / kTokenizer : path;
-  std::vector<std::pair<std::string, std::string>> files{{gpt2 ? kGpt2Vocab : kTokenizer, read_file(file)}};
-  if (gpt2) files.emplace_back(kGpt2Merges, read_file(folder / kGpt2Merges));
-  const Beside beside{read_beside(folder / kConfig), read_beside(folder / "generation_config.json"),
-                      read_beside(folder / "config.json")};
-
-  State state = naming(file, [&] {
-    const Json root = gpt2 ? gpt2_tokenizer_json(files[0].second, files[1].second) : parse_json(files[0].second);
-    State read = read_tokenizer_json(root);
-    if (const auto found = root.find("post_processor"); found == root.end() || found->is_null())
-      read.adds_bos = beside.config.value("add_bos_token", false);
-    return read;
-  });
-  const int32_t template_bos = state.bos;
-  find_end_tokens(state, {beside.config, Json::object(), Json::object()});
-  const std::pair alone{state.bos, state.eos};  // what the files that save() writes say by themselves
-  state.bos = template_bos;
-  find_end_tokens(state, beside);
-  state.adds_bos = state.adds_bos && state.bos >= 0;
-  protect_end_tokens(state);
-
-  for (const auto& [name, bytes] : files) state.hash = hash_bytes(fmt::format("{} {}", state.hash, hash_bytes(bytes)));
-  state.hash = hash_bytes(fmt::format("{} {} {} {}", state.hash, state.bos, state.eos, state.adds_bos));
-  if (alone != std::pair{state.bos, state.eos}) {
-    Json config = beside.config;
-    if (state.bos >= 0) config["bos_token"] = state.pieces[size_t(state.bos)];
-    if (state.eos >= 0) config["eos_token"] = state.pieces[size_t(state.eos)];
-    files.emplace_back(kConfig, config.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
-  } else if (is_there(folder / kConfig)) {
-    files.emplace_back(kConfig, read_file(folder / kConfig));
-  }
-  state.files = std::move(files);
-  return state;
+  std::vector<NamedBytes> files{{gpt2 ? kGpt2Vocab : kTokenizer, read_file(file)}};
+  if (gpt2) files.push_back({kGpt2Merges, read_file(folder / kGpt2Merges)});
+  const fs::path config = folder / kConfig;
+  return assemble(file, files,
+                  {read_beside(config), read_beside(folder / "generation_config.json"),
+                   read_beside(folder / "config.json"), is_there(config) ? read_file(config) : ""});
 }
 
 }  // namespace isobath

@@ -276,6 +276,8 @@ void read_post_processor(State& state, const Json& part) {
       const Json& ids = step.at("special_tokens").at(name).at("ids");
       require(!state.adds_bos && ids.size() == 1, "post_processor with several tokens before the text is not built");
       state.bos = read_id(ids[0], name);
+      require(size_t(state.bos) < state.pieces.size(), "post_processor puts the id {} first, which is not a token",
+              state.bos);
       state.adds_bos = true;
     }
   });

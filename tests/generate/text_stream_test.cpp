@@ -49,11 +49,12 @@ TEST(TextStream, StopStringAcrossTokensIsFoundAndNothingOfItShown) {
 }
 
 TEST(TextStream, EarliestStopStringCounts) {
-  TextStream stream(Tokenizer::bytes(), {}, {"cd", "bcd"});
-  EXPECT_EQ(joined(pieces(stream, "abcd")), "a");
-  TextStream first(Tokenizer::bytes(), {}, {"z", "a"});
-  EXPECT_EQ(joined(pieces(first, "a")), "");
-  EXPECT_TRUE(first.stopped());
+  const std::vector<std::vector<std::string>> orders{{"cd", "bcd"}, {"bcd", "cd"}};
+  for (const auto& stop : orders) {
+    TextStream stream(Tokenizer::bytes(), {}, stop);
+    EXPECT_EQ(joined(pieces(stream, "abcd")), "a");
+    EXPECT_TRUE(stream.stopped());
+  }
 }
 
 TEST(TextStream, PromptBelongsToTheTextButIsNotShown) {

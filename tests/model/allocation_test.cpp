@@ -3,6 +3,7 @@
 #include <execinfo.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -16,12 +17,12 @@ namespace {
 std::atomic<bool> watching{false};
 std::atomic<int64_t> allocations{0};
 
-// Libraries keep small books of their own; ours are what counts. The innermost frame that is neither in the C++ nor in
-// the C library tells whose call it was.
-bool called_by_us() {
+// Libraries keep small books of their own; ours are what counts. From the caller of operator new outwards, the first
+// frame that is neither in the C++ nor in the C library tells whose call it was.
+bool called_by_us(const void* caller) {
   void* frames[24];
   const int depth = ::backtrace(frames, 24);
-  for (int i = 2; i < depth; i++) {
+  for (int i = int(std::find(frames, frames + depth, caller) - frames); i < depth; i++) {
     Dl_info info;
     if (::dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
     if (std::strstr(info.dli_fname, "libdnnl") != nullptr || std::strstr(info.dli_fname, "libgomp") != nullptr)
@@ -32,8 +33,8 @@ bool called_by_us() {
   return true;
 }
 
-void* allocate(size_t bytes, size_t alignment) {
-  if (watching.load(std::memory_order_relaxed) && called_by_us()) allocations++;
+void* allocate(size_t bytes, size_t alignment, const void* caller) {
+  if (watching.load(std::memory_order_relaxed) && called_by_us(caller)) allocations++;
   void* at = alignment == 0 ? std::malloc(bytes)
                             : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (at == nullptr) throw std::bad_alloc();
@@ -42,10 +43,14 @@ void* allocate(size_t bytes, size_t alignment) {
 
 }  // namespace
 
-void* operator new(size_t bytes) { return allocate(bytes, 0); }
-void* operator new[](size_t bytes) { return allocate(bytes, 0); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return allocate(bytes, size_t(alignment)); }
-void* operator new[](size_t bytes, std::align_val_t alignment) { return allocate(bytes, size_t(alignment)); }
+void* operator new(size_t bytes) { return allocate(bytes, 0, __builtin_return_address(0)); }
+void* operator new[](size_t bytes) { return allocate(bytes, 0, __builtin_return_address(0)); }
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, size_t(alignment), __builtin_return_address(0));
+}
+void* operator new[](size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, size_t(alignment), __builtin_return_address(0));
+}
 void operator delete(void* at) noexcept { std::free(at); }
 void operator delete[](void* at) noexcept { std::free(at); }
 void operator delete(void* at, size_t) noexcept { std::free(at); }

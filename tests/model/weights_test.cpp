@@ -85,7 +85,8 @@ TEST(Weights, NeighboursAreOneMatrix) {
 }
 
 TEST(Weights, OfMatricesDecayAndNoOthers) {
-  for (const WeightInfo& info : WeightSet(with_predictor()).list()) {
+  const WeightSet set(with_predictor());
+  for (const WeightInfo& info : set.list()) {
     const bool projection = info.name.find("_proj") != std::string::npos || info.name == "lm_head.weight";
     EXPECT_EQ(decays(info.kind), projection) << info.name;
     EXPECT_EQ(is_predictor(info.kind), info.name.find("predictor") != std::string::npos) << info.name;

@@ -1,6 +1,10 @@
+// The targets that the kernels are built for.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
 #include "ops/attention.h"
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <numeric>
 
@@ -15,6 +19,27 @@ namespace isobath {
 namespace {
 
 using namespace isobath::testing;
+
+// Every case runs on every instruction set that the machine and the library have, with one thread unless it says else.
+class Attention : public ::testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override {
+    hwy::SetSupportedTargetsForTest(GetParam());
+    hwy::GetChosenTarget().Update(GetParam());
+    set_thread_count(1);
+  }
+  void TearDown() override {
+    set_thread_count(threads_);
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  }
+
+ private:
+  int threads_ = thread_count();
+};
+
+INSTANTIATE_TEST_SUITE_P(OnEachTarget, Attention, ::testing::ValuesIn(hwy::SupportedAndGeneratedTargets()),
+                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
 
 const std::vector<int64_t> kLengths{1, 2, 0, 63, 64, 65, 0, 130};
 
@@ -71,7 +96,7 @@ void expect_forward_close(const Output& got, const Buffer& qkv, const std::vecto
   expect_close(got.lse.values, want.lse, terms, count, "lse");
 }
 
-TEST(Attention, ForwardIsTheFormula) {
+TEST_P(Attention, ForwardIsTheFormula) {
   const auto begin = begins(kLengths);
   for (const Heads heads : {Heads{1, 1, 1}, Heads{2, 1, 5}, Heads{3, 3, 8}, Heads{4, 2, 17}, Heads{6, 2, 32},
                             Heads{2, 2, 64}, Heads{5, 1, 67}, Heads{2, 1, 128}, Heads{1, 1, 256}}) {
@@ -81,7 +106,7 @@ TEST(Attention, ForwardIsTheFormula) {
   }
 }
 
-TEST(Attention, BackwardIsTheGradientOfTheFormula) {
+TEST_P(Attention, BackwardIsTheGradientOfTheFormula) {
   const auto begin = begins({3, 0, 1, 7});
   for (const Heads heads : {Heads{1, 1, 1}, Heads{2, 2, 4}, Heads{4, 2, 3}, Heads{3, 1, 8}}) {
     SCOPED_TRACE(heads.K);
@@ -100,7 +125,7 @@ TEST(Attention, BackwardIsTheGradientOfTheFormula) {
 }
 
 // dO is not zero in one row only: then the gradient by the formula is cheap enough for lists of several blocks.
-TEST(Attention, BackwardAcrossBlocksIsTheGradientOfTheFormula) {
+TEST_P(Attention, BackwardAcrossBlocksIsTheGradientOfTheFormula) {
   const Heads heads{4, 2, 3};
   const auto begin = begins({2, 150});
   const Buffer qkv = random_qkv(begin.back(), heads);
@@ -134,8 +159,7 @@ TEST(Attention, BackwardAcrossBlocksIsTheGradientOfTheFormula) {
 }
 
 // The bits of every row, alone in its segment's prefix, are those it has in any list.
-TEST(Attention, BitsDoNotDependOnNeighboursOrderOrThreads) {
-  const int threads = thread_count();
+TEST_P(Attention, BitsDoNotDependOnNeighboursOrderOrThreads) {
   for (const Heads heads : {Heads{2, 2, 64}, Heads{6, 2, 20}}) {
     const auto begin = begins(kLengths);
     const Buffer qkv = random_qkv(begin.back(), heads), d_o = random_buffer({begin.back(), heads.q_cols()}, 2);
@@ -166,10 +190,9 @@ TEST(Attention, BitsDoNotDependOnNeighboursOrderOrThreads) {
       at += kLengths[i];
     }
   }
-  set_thread_count(threads);
 }
 
-TEST(Attention, PrefixHasTheBitsOfTheWhole) {
+TEST_P(Attention, PrefixHasTheBitsOfTheWhole) {
   const Heads heads{3, 1, 24};
   const Buffer qkv = random_qkv(200, heads);
   const Output whole = forward(qkv, {0, 200}, heads);
@@ -182,13 +205,14 @@ TEST(Attention, PrefixHasTheBitsOfTheWhole) {
   }
 }
 
-TEST(Attention, CachedInChunksHasTheBitsOfTheWhole) {
-  for (const Heads heads : {Heads{1, 1, 64}, Heads{4, 2, 32}, Heads{5, 1, 13}, Heads{2, 1, 128}}) {
+TEST_P(Attention, CachedInChunksHasTheBitsOfTheWhole) {
+  for (const Heads heads :
+       {Heads{1, 1, 64}, Heads{4, 2, 32}, Heads{20, 20, 16}, Heads{5, 1, 13}, Heads{9, 3, 7}, Heads{2, 1, 128}}) {
     const int64_t n = 210;
     const Buffer qkv = random_qkv(n, heads);
     const Cache cache(qkv, heads);
     const Output whole = forward(qkv, {0, int32_t(n)}, heads);
-    for (const int64_t chunk : {1, 3, 64, 65, 210}) {
+    for (const int64_t chunk : {1, 3, 64, 65, 129, 210}) {
       Buffer o({n, heads.q_cols()});
       for (int64_t row = 0; row < n; row += chunk) {
         const int64_t count = std::min(chunk, n - row);
@@ -200,10 +224,9 @@ TEST(Attention, CachedInChunksHasTheBitsOfTheWhole) {
   }
 }
 
-TEST(Attention, CachedBatchHasTheBitsOfEachAlone) {
+TEST_P(Attention, CachedBatchHasTheBitsOfEachAlone) {
   const Heads heads{4, 2, 32};
   const std::vector<int64_t> keys{130, 1, 64, 0, 77, 65, 200, 2}, queries{1, 1, 3, 0, 70, 1, 2, 1};
-  const int threads = thread_count();
   std::vector<Buffer> lists;
   std::vector<Cache> caches;
   for (size_t i = 0; i < keys.size(); i++) {
@@ -229,10 +252,9 @@ TEST(Attention, CachedBatchHasTheBitsOfEachAlone) {
     expect_same_bits(o, want);
     std::reverse(segments.begin(), segments.end());
   }
-  set_thread_count(threads);
 }
 
-TEST(Attention, CachedWritesOnlyItsOwnRows) {
+TEST_P(Attention, CachedWritesOnlyItsOwnRows) {
   const Heads heads{2, 1, 8};
   const Buffer qkv = random_qkv(3, heads);
   const Cache cache(qkv, heads);
@@ -246,7 +268,7 @@ TEST(Attention, CachedWritesOnlyItsOwnRows) {
   }
 }
 
-TEST(Attention, LaterRowsContributeNothing) {
+TEST_P(Attention, LaterRowsContributeNothing) {
   const Heads heads{2, 2, 16};
   Buffer qkv = random_qkv(100, heads);
   const Output before = forward(qkv, {0, 100}, heads);
@@ -255,7 +277,7 @@ TEST(Attention, LaterRowsContributeNothing) {
   expect_same_bits(before.o.values.data(), after.o.values.data(), 41 * heads.q_cols());
 }
 
-TEST(Attention, FirstRowSeesItselfAlone) {
+TEST_P(Attention, FirstRowSeesItselfAlone) {
   const Heads heads{4, 2, 7};
   const auto begin = begins({1, 5, 66});
   const Buffer qkv = random_qkv(begin.back(), heads);
@@ -267,7 +289,7 @@ TEST(Attention, FirstRowSeesItselfAlone) {
                   qkv.view().row(row)[heads.q_cols() + heads.kv_cols() + h / 2 * heads.K + k]);
 }
 
-TEST(Attention, EqualScoresAverageTheValues) {
+TEST_P(Attention, EqualScoresAverageTheValues) {
   const Heads heads{1, 1, 8};
   Buffer qkv = random_qkv(150, heads);
   for (int64_t row = 0; row < 150; row++) std::fill_n(qkv.view().row(row), 8, 0.0f);
@@ -276,7 +298,7 @@ TEST(Attention, EqualScoresAverageTheValues) {
   for (int64_t row = 0; row < 150; row++) EXPECT_NEAR(out.lse[row], std::log(double(row + 1)), 1e-6);
 }
 
-TEST(Attention, LargeScoresDoNotOverflow) {
+TEST_P(Attention, LargeScoresDoNotOverflow) {
   const Heads heads{1, 1, 4};
   Buffer qkv = random_qkv(140, heads);
   for (int64_t row = 0; row < 140; row++)
@@ -292,7 +314,7 @@ TEST(Attention, LargeScoresDoNotOverflow) {
   for (const float g : backward(d_o, qkv, out, {0, 140}, heads).values) ASSERT_TRUE(std::isfinite(g));
 }
 
-TEST(Attention, NonFiniteInputIsSeen) {
+TEST_P(Attention, NonFiniteInputIsSeen) {
   const Heads heads{1, 1, 4};
   Buffer qkv = random_qkv(70, heads);
   qkv.view().row(66)[5] = NAN;
@@ -300,7 +322,7 @@ TEST(Attention, NonFiniteInputIsSeen) {
   for (int64_t row = 0; row < 70; row++) EXPECT_EQ(std::isnan(out.o.view().row(row)[0]), row >= 66) << row;
 }
 
-TEST(Attention, InferenceWantsNoLse) {
+TEST_P(Attention, InferenceWantsNoLse) {
   const Heads heads{2, 1, 8};
   const auto begin = begins(kLengths);
   const Buffer qkv = random_qkv(begin.back(), heads);
@@ -309,7 +331,7 @@ TEST(Attention, InferenceWantsNoLse) {
   expect_same_bits(o, forward(qkv, begin, heads).o);
 }
 
-TEST(Attention, EmptyLists) {
+TEST_P(Attention, EmptyLists) {
   const Heads heads{2, 1, 8};
   const Buffer qkv({0, heads.qkv_cols()});
   for (const std::vector<int32_t>& begin : {std::vector<int32_t>{0}, {0, 0}, {0, 0, 0}}) {
@@ -328,32 +350,42 @@ int64_t executed(const auto& run) {
   return executed_multiply_adds - before;
 }
 
-TEST(Attention, CountedMultiplyAddsAreThePredicted) {
+TEST_P(Attention, CountedMultiplyAddsAreThePredicted) {
   std::vector<int64_t> lengths(200);
   std::iota(lengths.begin(), lengths.end(), 1);
   lengths.push_back(1000);
-  for (const Heads heads : {Heads{1, 1, 8}, Heads{6, 2, 5}})
+  for (const Heads heads : {Heads{1, 1, 4}, Heads{6, 2, 3}}) {
+    const Buffer all = random_qkv(1000, heads), d_all = random_buffer({1000, heads.q_cols()}, 2);
+    const Cache cache(all, heads);
+    Output out{Buffer({1000, heads.q_cols()}), Buffer({1000, heads.H})};
+    Buffer dqkv(all.shape);
     for (const int64_t n : lengths) {
-      const Buffer qkv = random_qkv(n, heads), d_o = random_buffer({n, heads.q_cols()}, 2);
       const std::vector<int32_t> begin{0, int32_t(n)};
-      Output out = forward(qkv, begin, heads);
-      ASSERT_EQ(executed([&] { out = forward(qkv, begin, heads); }), attention_forward_multiply_adds(n, heads)) << n;
-      ASSERT_EQ(executed([&] { backward(d_o, qkv, out, begin, heads); }), attention_backward_multiply_adds(n, heads))
+      const CF32 qkv = all.view().slice(0, n);
+      const F32 o = out.o.view().slice(0, n), lse = out.lse.view().slice(0, n);
+      ASSERT_EQ(executed([&] { attention_forward(o, lse, qkv, view_of(begin), heads); }),
+                attention_forward_multiply_adds(n, heads))
+          << n;
+      ASSERT_EQ(executed([&] {
+                  attention_backward(dqkv.view().slice(0, n), d_all.view().slice(0, n), qkv, o, lse, view_of(begin),
+                                     heads);
+                }),
+                attention_backward_multiply_adds(n, heads))
           << n;
       for (const int64_t queries : {int64_t(1), std::min<int64_t>(n, 50)}) {
-        const Cache cache(qkv, heads);
         const CachedSegment segment{n - queries, queries, cache.key.values.data(), cache.value.values.data(), n};
         ASSERT_EQ(executed([&] {
-                    attention_cached(out.o, qkv, {&segment, 1}, heads);
+                    attention_cached(o, qkv, {&segment, 1}, heads);
                   }),
                   attention_cached_multiply_adds(queries, n, heads))
             << queries << " of " << n;
       }
     }
+  }
 }
 
 // The count stays near the causal half, which no program can undercut: n (n+1) / 2 pairs, two products of K.
-TEST(Attention, MultiplyAddsAreNearTheCausalHalf) {
+TEST_P(Attention, MultiplyAddsAreNearTheCausalHalf) {
   const Heads heads{6, 6, 64};
   for (const int64_t n : {1, 7, 256, 1024}) {
     const int64_t least = n * (n + 1) * heads.K * heads.H;
@@ -365,7 +397,7 @@ TEST(Attention, MultiplyAddsAreNearTheCausalHalf) {
   EXPECT_LE(double(attention_forward_multiply_adds(1024, heads)), 1.02 * 1024 * 1025 * 64 * 6);
 }
 
-TEST(Attention, RefusesWhatDoesNotFit) {
+TEST_P(Attention, RefusesWhatDoesNotFit) {
   const Heads heads{4, 2, 8};
   const Buffer qkv = random_qkv(3, heads);
   Buffer o({3, heads.q_cols()}), lse({3, heads.H}), wrong({3, 5});

@@ -1,6 +1,9 @@
 #include "text/corpus.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "support/temp_dir.h"
@@ -9,6 +12,7 @@
 namespace isobath {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::TempDir;
 constexpr int32_t kEos = 256;
 
@@ -53,13 +57,13 @@ TEST(Corpus, TextIsDocumentsBetweenSeparatorLines) {
 TEST(Corpus, AFewDocumentsAreCut) {
   const TempDir dir;
   const std::string a(40, 'a'), b(19, 'b');
-  const auto path = dir.write("a.txt", a + "\n<|endoftext|>\n" + b + "\n<|endoftext|>\nc");
+  const auto path = dir.write("a.txt", a + "\n<|endoftext|>\n" + b + "\n<|endoftext|>\ndddd\n<|endoftext|>\nc");
   const Corpus corpus = Corpus::load(path, Tokenizer::bytes());
-  // 41, 20 and 1 bytes: 2, 1 and none of them are validation.
-  EXPECT_EQ(texts(corpus.train), (std::vector<std::string>{a.substr(1), b, "c"}));
-  EXPECT_EQ(texts(corpus.valid), (std::vector<std::string>{"a\n", "\n"}));
-  EXPECT_EQ(corpus.train.text_bytes(), 39 + 19 + 1);
-  EXPECT_EQ(corpus.valid.text_bytes(), 2 + 1);
+  // 41, 20, 5 and 1 bytes: 2, 1, 1 and none of them are validation.
+  EXPECT_EQ(texts(corpus.train), (std::vector<std::string>{a.substr(1), b, "dddd", "c"}));
+  EXPECT_EQ(texts(corpus.valid), (std::vector<std::string>{"a\n", "\n", "\n"}));
+  EXPECT_EQ(corpus.train.text_bytes(), 39 + 19 + 4 + 1);
+  EXPECT_EQ(corpus.valid.text_bytes(), 2 + 1 + 1);
 }
 
 TEST(Corpus, ManyDocumentsStayWhole) {
@@ -152,6 +156,88 @@ TEST(Corpus, HashFollowsTheText) {
   const Tokenizer t = Tokenizer::bytes();
   EXPECT_EQ(Corpus::load(a, t).hash, Corpus::load(a, t).hash);
   EXPECT_NE(Corpus::load(a, t).hash, Corpus::load(b, t).hash);
+}
+
+TEST(Corpus, OwnShards) {
+  const TempDir dir;
+  const Tokenizer t = Tokenizer::bytes();
+  const std::vector<int32_t> ids{'a', 'b', kEos, kEos, 'c', kEos};
+  const std::vector<int64_t> begin{0, 3, 4, 6};
+  const auto path = dir / "a.tokens";
+  write_shard(path, ids, begin, t, 3);
+  EXPECT_EQ(documents_of(path), (std::vector<std::string>{"ab", "c"}));  // the empty one is left out
+  EXPECT_EQ(Corpus::load(path, t, path).train.text_bytes(), 3);
+  const std::string bytes = read_file(path);
+  ASSERT_EQ(bytes.size(), 48u + 3 * 8 + 6 * 2);
+
+  const auto damaged = [&](size_t at, char value) {
+    std::string changed = bytes;
+    changed[at] = value;
+    dir.write("a.tokens", changed);
+    return message_of([&] { Corpus::load(path, t, path); });
+  };
+  EXPECT_THAT(damaged(0, 'x'), HasSubstr("not a token shard"));
+  EXPECT_THAT(damaged(8, 2), HasSubstr("version 2, expected 1"));
+  EXPECT_THAT(damaged(12, 3), HasSubstr("ids of 3 bytes"));
+  EXPECT_THAT(damaged(16, char(bytes[16] ^ 1)), HasSubstr("tokenize the text again"));
+  EXPECT_THAT(damaged(24, 7), HasSubstr("the file is damaged"));
+  EXPECT_THAT(damaged(48, 2), HasSubstr("document 0 has 2 tokens"));
+  EXPECT_THAT(damaged(73, 2), HasSubstr("token 609 at position 0, expected less than 257"));
+  EXPECT_THROW(write_shard(path, std::vector<int32_t>{257, kEos}, std::vector<int64_t>{0, 2}, t, 1), Error);
+  EXPECT_THROW(write_shard(path, std::vector<int32_t>{1}, std::vector<int64_t>{0, 1}, t, 1), Error);
+  EXPECT_THROW(write_shard(path, ids, std::vector<int64_t>{0, 3}, t, 1), Error);
+}
+
+TEST(Corpus, ShardsOfOthers) {
+  ISOBATH_NEEDS_DATA(path, "");
+  const Tokenizer t = Tokenizer::load(path / "tokenizers/gpt2");
+  const auto want = nlohmann::json::parse(read_file(path / "shards/expected.json"));
+  const TokenStream text = Corpus::load(path / "shards/docs.jsonl", t, path / "shards/docs.jsonl").valid;
+  for (const char* name : {"nanogpt_train.bin", "llmc_gpt2.bin", "llmc_llama3_u32.bin"}) {
+    SCOPED_TRACE(name);
+    const Corpus corpus = Corpus::load(path / "shards" / name, t, path / "shards" / name);
+    const TokenStream& s = corpus.valid;
+    ASSERT_EQ(s.documents(), 20);
+    EXPECT_EQ(s.size(), 3473);
+    for (int64_t d = 0; d < 20; d++)
+      EXPECT_EQ(s.document_begin(d + 1) - s.document_begin(d) - 1, want["doc_lengths"][size_t(d)]);
+    std::vector<int32_t> first(want["first_doc_ids"].size());
+    s.read(0, first);
+    EXPECT_EQ(first, want["first_doc_ids"].get<std::vector<int32_t>>());
+    EXPECT_EQ(tokens(s), tokens(text));
+    EXPECT_EQ(s.text_bytes(), text.text_bytes());
+  }
+  EXPECT_THAT(message_of([&] { Corpus::load(path / "shards/nanogpt_train.bin", Tokenizer::bytes()); }),
+              HasSubstr("token 3198 at position 0, expected less than 257"));
+}
+
+TEST(Corpus, DamagedShardsOfOthers) {
+  const TempDir dir;
+  const auto message = [&](const std::string& bytes) {
+    const auto path = dir.write("a.bin", bytes);
+    return message_of([&] { Corpus::load(path, Tokenizer::bytes()); });
+  };
+  EXPECT_THAT(message("abc"), HasSubstr("a.bin: 3 bytes"));
+  std::string llmc(1024 + 6, '\0');
+  const uint32_t header[3] = {20240520, 1, 4};
+  std::copy_n(reinterpret_cast<const char*>(header), sizeof header, llmc.begin());
+  EXPECT_THAT(message(llmc), HasSubstr("names 4 tokens = 1032 bytes"));
+  llmc[4] = 2;
+  EXPECT_THAT(message(llmc), HasSubstr("version 2, expected 1"));
+}
+
+// Text bytes are counted exactly where a document is cut, whatever decoding does to the start of a text.
+TEST(Corpus, TextBytesOfACutDocument) {
+  ISOBATH_NEEDS_DATA(path, "");
+  const Tokenizer t = Tokenizer::load(path / "models/stories260K-hf");
+  const TempDir dir;
+  std::string text;
+  for (int i = 0; i < 400; i++) text += "One day " + std::to_string(i) + " café\n";
+  const Corpus corpus = Corpus::load(dir.write("a.txt", text), t);
+  EXPECT_EQ(corpus.train.text_bytes() + corpus.valid.text_bytes(), int64_t(text.size()));
+  std::vector<int32_t> ids = tokens(corpus.train);
+  EXPECT_EQ(int64_t(t.decode(ids).size()), corpus.train.text_bytes());
+  EXPECT_EQ(text.substr(0, size_t(corpus.train.text_bytes())), t.decode(ids));
 }
 
 TEST(Corpus, TinyShakespeare) {

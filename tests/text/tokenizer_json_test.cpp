@@ -15,19 +15,19 @@ using testing::TempDir;
 using Json = nlohmann::json;
 using Ids = std::vector<int32_t>;
 
-// a b c d _ and what merges make of them; "_" stands for a blank that is made visible.
+// a b c d ▁ and what merges make of them; ▁ stands for a blank that is made visible.
 Json small() {
   return Json::parse(R"({
     "added_tokens": [{"id": 20, "content": "<s>", "special": true}, {"id": 21, "content": "</s>", "special": true},
                      {"id": 22, "content": "<s>x", "special": false, "normalized": false}],
-    "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "_"},
+    "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
     "pre_tokenizer": null,
     "post_processor": null,
-    "decoder": {"type": "Replace", "pattern": {"String": "_"}, "content": " "},
+    "decoder": {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
     "model": {"type": "BPE", "dropout": null, "unk_token": null, "byte_fallback": false, "fuse_unk": false,
-              "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "_": 4, "ab": 5, "bc": 6, "abc": 7, "_a": 8, "cd": 9,
+              "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "▁": 4, "ab": 5, "bc": 6, "abc": 7, "▁a": 8, "cd": 9,
                         "<unk>": 10, "<0xC3>": 11, "<0xA9>": 12, "é": 13},
-              "merges": ["b c", "a b", ["a", "bc"], "_ a", "c d"]}})");
+              "merges": ["b c", "a b", ["a", "bc"], "▁ a", "c d"]}})");
 }
 
 Tokenizer load(const Json& json, const Json& config = nullptr) {
@@ -51,16 +51,22 @@ TEST(TokenizerJson, MergesByRankThenFromTheLeft) {
   EXPECT_EQ(t.encode("abd"), (Ids{5, 3}));
   EXPECT_EQ(t.encode("abab"), (Ids{5, 5}));
   EXPECT_EQ(t.encode("bcd"), (Ids{6, 3}));
-  EXPECT_EQ(t.encode(" ab"), (Ids{4, 5}));  // "a b" before "_ a"
+  EXPECT_EQ(t.encode(" ab"), (Ids{4, 5}));  // "a b" before "▁ a"
   EXPECT_EQ(t.encode(" ad"), (Ids{8, 3}));
   EXPECT_EQ(t.decode(t.encode("ab cd  a")), "ab cd  a");
   EXPECT_EQ(t.vocab_size(), 23);
+
+  // "a b" is queued before "b c" takes its b away: what is then at its place has to wait for its own rank.
+  Json json = small();
+  json["model"]["vocab"]["bcd"] = 14;
+  json["model"]["merges"] = {"b c", "a b", "bc d", "a bc"};
+  EXPECT_EQ(load(json).encode("abcd"), (Ids{0, 14}));
 }
 
 TEST(TokenizerJson, CuttingAtBlanksChangesNothing) {
   Json crossing = small();  // a token with an inner blank: now merges cross words
-  crossing["model"]["vocab"]["a_"] = 14;
-  crossing["model"]["merges"].push_back("a _");
+  crossing["model"]["vocab"]["a▁"] = 14;
+  crossing["model"]["merges"].push_back("a ▁");
   EXPECT_EQ(load(crossing).encode("d a c"), (Ids{3, 8, 4, 2}));
   EXPECT_EQ(load(crossing).encode("da c"), (Ids{3, 14, 2}));
 }
@@ -106,7 +112,7 @@ TEST(TokenizerJson, AddedTokens) {
 TEST(TokenizerJson, PrependAndMetaspace) {
   Json json = small();
   const Json replace = json["normalizer"];
-  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", "_"}}, replace}}};
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", "▁"}}, replace}}};
   json["decoder"] = {
       {"type", "Sequence"},
       {"decoders",
@@ -119,16 +125,16 @@ TEST(TokenizerJson, PrependAndMetaspace) {
   EXPECT_EQ(llama.decode(Ids{3, 8}), "d a");
 
   json["normalizer"] = nullptr;
-  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}, {"split", false}};
+  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"prepend_scheme", "first"}, {"split", false}};
   json["decoder"] = json["pre_tokenizer"];
   const Tokenizer first = load(json);
   EXPECT_EQ(first.encode("ad<s>ad"), (Ids{8, 3, 20, 0, 3}));
   EXPECT_EQ(first.encode(" ad"), (Ids{8, 3}));  // there is one already
   EXPECT_EQ(first.decode(Ids{8, 3, 8}), "ad a");
 
-  json["model"]["vocab"]["a_"] = 14;
-  json["model"]["merges"].push_back("a _");
-  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}, {"add_prefix_space", false}};
+  json["model"]["vocab"]["a▁"] = 14;
+  json["model"]["merges"].push_back("a ▁");
+  json["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "▁"}, {"add_prefix_space", false}};
   EXPECT_EQ(load(json).encode("da  c"), (Ids{3, 0, 4, 4, 2}));  // cut before each blank
   json["pre_tokenizer"]["split"] = false;
   EXPECT_EQ(load(json).encode("da  c"), (Ids{3, 14, 4, 2}));
