@@ -7,13 +7,14 @@ const char* const kLearningCurves = R"json({
   "signals": [{"name": "low", "value": 0}, {"name": "high", "value": 1}],
   "scales": [
     {"name": "x", "type": "linear", "domain": {"fields": [{"data": "training", "field": "flops"},
-      {"data": "validation", "field": "flops"}]}, "range": "width", "zero": true},
+      {"data": "validation", "field": "flops"}]}, "range": [0, {"signal": "width - 8"}], "zero": true},
     {"name": "y", "type": "linear", "domain": [{"signal": "low"}, {"signal": "high"}], "range": "height", "zero": false,
      "nice": false},
     {"name": "color", "type": "ordinal", "domain": ["dense", "MoD"], "range": "category"}
   ],
   "axes": [
-    {"orient": "bottom", "scale": "x", "title": "training FLOPs", "format": ".2~s", "tickCount": 6},
+    {"orient": "bottom", "scale": "x", "title": "training FLOPs", "tickCount": 6, "encode": {"labels": {"update":
+      {"text": {"signal": "datum.value ? replace(format(datum.value, '.1e'), 'e+', 'e') : '0'"}}}}},
     {"orient": "left", "scale": "y", "title": "loss, nats per token", "grid": true, "domain": false, "ticks": false,
      "format": ".2f", "tickCount": 7, "labelPadding": 6}
   ],
@@ -39,7 +40,7 @@ const char* const kLearningCurves = R"json({
       {"type": "symbol", "style": "card", "from": {"data": "points"}, "encode": {"update": {
        "x": {"scale": "x", "field": "flops"}, "y": {"scale": "y", "field": "loss"}, "size": {"value": 55},
        "fill": {"scale": "color", "field": "twin"}, "strokeWidth": {"value": 1.5}, "tooltip": {"signal":
-       "datum.twin + ': ' + format(datum.loss, '.4f') + ' nats after ' + format(datum.flops, '.3~s') + 'FLOPs'"}},
+       "datum.twin + ': ' + format(datum.loss, '.4f') + ' nats after ' + replace(format(datum.flops, '.2e'), 'e+', 'e') + ' FLOPs'"}},
        "hover": {"size": {"value": 120}}}}]}
   ]
 })json";
@@ -77,24 +78,21 @@ const char* const kRoutingShares = R"json({
 })json";
 
 const char* const kRouterWeights = R"json({
-  "padding": 2, "autosize": {"type": "fit-x", "contains": "padding"},
-  "signals": [{"name": "rowHeight", "value": 92}],
+  "padding": 2, "autosize": {"type": "fit", "contains": "padding"},
+  "signals": [{"name": "rows", "value": 1}, {"name": "height", "update": "rows * 92"}],
   "data": [{"name": "blocks", "source": "bins", "transform": [{"type": "aggregate", "groupby": ["block"]}]}],
   "scales": [
     {"name": "x", "type": "linear", "domain": {"fields": [{"data": "bins", "field": "low"}, {"data": "bins",
      "field": "high"}]}, "range": "width", "zero": true, "nice": false},
-    {"name": "row", "type": "band", "domain": {"data": "blocks", "field": "block"}, "range": {"step": {"signal":
-     "rowHeight"}}, "paddingInner": 0.2},
+    {"name": "row", "type": "band", "domain": {"data": "blocks", "field": "block"}, "range": "height", "paddingInner": 0.2},
     {"name": "fill", "type": "ordinal", "domain": ["skipped", "went through"], "range": "ordinal"}
   ],
   "legends": [{"fill": "fill", "orient": "top", "direction": "horizontal", "title": null, "symbolType": "square"}],
-  "axes": [{"orient": "bottom", "scale": "x", "title": "router weight r", "tickCount": 10, "offset": 0}],
-  "layout": null,
+  "axes": [{"orient": "bottom", "scale": "x", "title": "router weight r", "tickCount": 10}],
   "marks": [
     {"type": "group", "name": "panel", "from": {"facet": {"name": "panel", "data": "bins", "groupby": "block"}},
      "encode": {"update": {"y": {"scale": "row", "field": "block"}, "width": {"signal": "width"},
       "height": {"scale": "row", "band": 1}}},
-     "signals": [{"name": "height", "update": "bandwidth('row')"}],
      "scales": [{"name": "y", "type": "linear", "domain": {"data": "panel", "field": "to"}, "range": [{"signal":
       "bandwidth('row')"}, 16], "zero": true}],
      "marks": [

@@ -120,6 +120,7 @@ Chart router_weights(const Trace& trace) {
                                 fmt::format("{:.3f}", quantile(scores, 0.95)), percent(above / all)});
   }
   chart.spec = with_data(kRouterWeights, {{"bins", rows}});
+  set_signal(chart.spec, "rows", trace.layer.size());
   return chart;
 }
 

@@ -5,14 +5,14 @@ namespace isobath {
 const char* const kPageStyle = R"css(
 :root {
   --page: #f6f8fa; --card: #ffffff; --ink: #17212b; --soft: #5a6b7b; --line: #dde4ea;
-  --dense: #8a6d3b; --mod: #0b6fb8; --deep: 11, 88, 160; --good: #1a7f4b; --bad: #b3261e;
+  --dense: #8a6d3b; --mod: #0b6fb8; --deep: 11, 88, 160; --on-deep: #ffffff; --good: #1a7f4b; --bad: #b3261e;
   --sans: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif;
   --mono: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #0f151b; --card: #17202a; --ink: #e4ebf1; --soft: #94a5b5; --line: #2b3845;
-    --dense: #d9b26a; --mod: #5ab0f2; --deep: 64, 156, 236; --good: #5fd39a; --bad: #ff8a80;
+    --dense: #d9b26a; --mod: #5ab0f2; --deep: 64, 156, 236; --on-deep: #06121f; --good: #5fd39a; --bad: #ff8a80;
   }
 }
 * { box-sizing: border-box; }

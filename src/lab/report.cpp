@@ -16,13 +16,13 @@ std::string engineering(double value) {
   return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, letters[i]);
 }
 
-// A class per depth, from clear water to the deepest blue; deep ones carry light letters.
+// A class per depth, from clear water to the deepest blue; deep ones carry letters of the other kind.
 std::string depth_style(size_t depths) {
   std::string style = "<style>\n";
   for (size_t d = 1; d <= depths; d++) {
-    const double alpha = 0.12 + 0.8 * double(d) / double(depths);
+    const double alpha = 0.2 + 0.8 * double(d) / double(depths);
     style += fmt::format(".d{} {{ background: rgba(var(--deep), {:.2f});{} }}\n", d, alpha,
-                         alpha > 0.5 ? " color: #fff;" : "");
+                         alpha > 0.5 ? " color: var(--on-deep);" : "");
   }
   return style + "</style>\n";
 }
@@ -136,9 +136,10 @@ std::string comparison_page(const Comparison& c, const Tokenizer& tokenizer, con
                         100 * model.capacity(c.mod.trace.layer.empty() ? 0 : c.mod.trace.layer[0].block)),
             vega);
   page.section("Side by side",
-               fmt::format("{} tokens to train on, {} held out. Baselines on the same windows, in nats per token: "
+               fmt::format("{}tokens to train on, {}held out. Baselines on the same windows, in nats per token: "
                            "unigram {:.4f}, bigram {:.4f}, trigram {:.4f}.",
-                           c.train_tokens, c.valid_tokens, c.baseline.unigram, c.baseline.bigram, c.baseline.trigram));
+                           engineering(double(c.train_tokens)), engineering(double(c.valid_tokens)), c.baseline.unigram,
+                           c.baseline.bigram, c.baseline.trigram));
   page.html(table_html(comparison_table(c)) + verdicts_html(c));
   const Chart curves = learning_curves(c);
   page.section("Learning curves",

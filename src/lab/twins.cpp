@@ -23,7 +23,7 @@ RunConfig common_config(const TwinOptions& o) {
   c.model.num_attention_heads = 2;
   c.data.path = o.data;
   c.data.context = 256;
-  c.data.batch = 16;
+  c.data.batch = 8;
   c.train.seed = o.seed;
   c.train.keep = 1;
   c.train.eval_windows = o.quick ? 16 : 64;
@@ -63,11 +63,13 @@ void write_samples(Twin& twin, const LoadedModel& loaded, uint64_t seed) {
   int64_t tokens = 0;
   double seconds = 0, kv_bytes = 0, read = 0;
   for (const char* prompt : kPrompts) {
-    const std::vector<Request> requests{{.prompt = prompt_tokens(loaded.tokenizer, prompt),
-                                         .max_tokens = loaded.model->config().max_position_embeddings - 32,
-                                         .stop{},
-                                         .stop_at_eos = false,
-                                         .sampling = {.temperature = 0.7, .seed = seed}}};
+    Request request{.prompt = prompt_tokens(loaded.tokenizer, prompt),
+                    .stop{},
+                    .stop_at_eos = false,
+                    .sampling = {.temperature = 0.7, .seed = seed}};
+    const int64_t room = loaded.model->config().max_position_embeddings - int64_t(request.prompt.size());
+    request.max_tokens = std::max<int64_t>(1, room);
+    const std::vector<Request> requests{request};
     generator.begin(requests);
     generator.run();
     twin.samples.push_back({prompt, generator.result(0).text});
@@ -136,7 +138,8 @@ BudgetProbe probe_budget(const TwinSetup& setup, const Tokenizer& tokenizer, con
   BudgetProbe probe;
   probe.dense_flop_s = training_rate(setup.dense, tokenizer, corpus, peak, each);
   probe.mod_flop_s = training_rate(setup.mod, tokenizer, corpus, peak, each);
-  probe.flops = setup.options.seconds / (1 / probe.dense_flop_s + 1 / probe.mod_flop_s);
+  const double bought = setup.options.seconds / (1 / probe.dense_flop_s + 1 / probe.mod_flop_s);
+  probe.flops = std::max(bought, setup.options.least_flops);
   probe.dense_seconds = probe.flops / probe.dense_flop_s;
   probe.mod_seconds = probe.flops / probe.mod_flop_s;
   return probe;

@@ -19,9 +19,10 @@
 namespace isobath {
 
 struct TwinOptions {
-  std::string data;      // the text: path of a file or folder
-  double seconds = 300;  // of training, both models together, on this machine
-  bool quick = false;    // a pass through every stage that promises less: see judge()
+  std::string data;        // the text: path of a file or folder
+  double seconds = 300;    // of training, both models together, on this machine
+  double least_flops = 0;  // for each, however slow the machine
+  bool quick = false;      // a pass through every stage that promises less: see judge()
   uint64_t seed = 1;
   fs::path out = "runs/demo";
 };
@@ -32,7 +33,8 @@ struct TwinSetup {
 };
 TwinSetup twin_setup(const TwinOptions& options);
 
-// The budget that lets both twins together train for the seconds asked: a few steps of each are timed.
+// The budget that lets both twins together train for the seconds asked: a few steps of each are timed. Where that is
+// less than least_flops, the budget is least_flops and takes longer.
 struct BudgetProbe {
   double flops = 0;                           // for each twin
   double dense_flop_s = 0, mod_flop_s = 0;    // training FLOPs per second, of the median step
