@@ -1,0 +1,105 @@
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+
+#include "base/error.h"
+#include "base/parallel.h"
+#include "cli/command.h"
+#include "cli/depth_text.h"
+#include "cli/run_text.h"
+#include "cli/terminal.h"
+#include "generate/generate.h"
+#include "generate/load.h"
+#include "lab/report.h"
+
+namespace isobath::cli {
+namespace {
+
+struct Arguments {
+  std::string model, text, file, html, by, colour = "auto";
+  float depth = 0;
+  int64_t threads = 0;
+  CLI::Option *text_option = nullptr, *depth_option = nullptr;
+};
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  isobath inspect runs/tiny --text 'In the beginning God created the heaven and the earth.'\n"
+    "  isobath inspect runs/tiny --file chapter.txt --html chapter.html     a page for the browser as well\n"
+    "  isobath inspect runs/tiny --by topk <chapter.txt                     as chosen in training\n"
+    "A text longer than the model's context is read in windows, each of which begins without context.";
+
+std::string read_text(const Arguments& a) {
+  if (a.text_option->count() > 0) return a.text;
+  if (!a.file.empty()) return read_file(a.file);
+  require(!input_is_terminal(), "inspect: no text; give --text, --file, or text on standard input");
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+Selection selection(const Arguments& a, const ModelConfig& config) {
+  Selection how{.by = SelectBy::kCausal, .depth = a.depth};
+  if (a.by == "topk" || (a.by.empty() && !config.has_causal_rule())) how.by = SelectBy::kTopK;
+  require(how.by == SelectBy::kCausal || a.depth_option->count() == 0,
+          "inspect: --depth moves the causal rule, and tokens are chosen by top-k here; leave one of them out");
+  return how;
+}
+
+void print_trace(const Trace& trace, const Tokenizer& tokenizer, const Arguments& a) {
+  std::printf("%s\n", depth_text(trace, tokenizer, trace.tokens(), use_colour(a.colour)).c_str());
+  std::printf("%s\n\n", describe(trace).c_str());
+  for (const TracedLayer& layer : trace.layer) std::printf("%s\n", layer_line(layer.routing).c_str());
+  std::printf("\nrouter weights\n%s\n", router_weight_text(trace).c_str());
+  const double correlation = trace.depth_entropy_correlation();
+  if (std::isfinite(correlation))
+    std::printf("depth and entropy of the next token: Spearman's rank correlation %.3f over %lld tokens\n", correlation,
+                static_cast<long long>(trace.tokens()));
+  else
+    std::printf("depth and entropy of the next token: no correlation, since every token went equally deep\n");
+}
+
+int run_inspect(const Arguments& a) {
+  if (a.threads > 0) set_thread_count(int(a.threads));
+  const LoadedModel loaded = load_model(a.model);
+  const ModelConfig& config = loaded.model->config();
+  if (config.routed_blocks() == 0) {
+    std::printf("%s: a dense model, nothing is routed: every token goes through all %lld blocks\n", a.model.c_str(),
+                static_cast<long long>(config.num_hidden_layers));
+    return 0;
+  }
+  const Selection how = selection(a, config);
+  const std::string text = read_text(a);
+  require(!text.empty(), "inspect: the text is empty; give --text, --file, or text on standard input");
+  loaded.model->prepare(trace_rows(*loaded.model));
+  const Inspection inspection{a.model, a.file.empty() ? "text" : a.file,
+                              trace_text(*loaded.model, prompt_tokens(loaded.tokenizer, text), how)};
+  print_trace(inspection.trace, loaded.tokenizer, a);
+  if (a.html.empty()) return 0;
+  replace_file(a.html, inspection_page(inspection, loaded.tokenizer));
+  std::printf("page: %s\n", a.html.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, Run& run) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("inspect", "Show which token of a text went through which block");
+  command->footer(kFooter);
+  command->add_option("model", a->model, "run or checkpoint folder")->required();
+  a->text_option = command->add_option("--text", a->text, "the text to read");
+  command->add_option("--file", a->file, "a file that holds it; without both, standard input")
+      ->check(CLI::ExistingFile)
+      ->excludes(a->text_option);
+  command->add_option("--html", a->html, "write a page with the coloured text and charts to this file");
+  command->add_option("--by", a->by, "choose tokens by the causal rule (as in generation; the default) or by top-k")
+      ->check(CLI::IsMember({"causal", "topk"}));
+  a->depth_option = command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 deeper");
+  command->add_option("--color", a->colour, "colours in the terminal; without them, numbers below the text")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->capture_default_str();
+  command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
+  command->callback([a, &run] { run = [a] { return run_inspect(*a); }; });
+}
+
+}  // namespace isobath::cli

@@ -1,0 +1,12 @@
+// The specifications themselves, without data: Vega 5 (vega.github.io/vega/docs).
+#pragma once
+
+namespace isobath {
+
+extern const char* const kLearningCurves;  // training, validation {twin, flops, loss}; baseline {name, loss}
+extern const char* const kRoutingShares;   // shares {block, share, C}
+extern const char* const kRouterWeights;   // bins {block, low, high, choice, from, to}
+extern const char* const kEntropyByDepth;  // depths {depth, share, p5, p25, p50, p75, p95}
+extern const char* const kTokenMap;        // cells {token, block, dense, text}; letters {token, text}
+
+}  // namespace isobath

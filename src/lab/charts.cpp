@@ -1,0 +1,185 @@
+#include "lab/charts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lab/chart_specs.h"
+
+namespace isobath {
+namespace {
+
+using Json = nlohmann::json;
+
+// A specification with its rows: {name of the data set, values}.
+Json with_data(const char* spec, std::initializer_list<std::pair<const char*, Json>> sets) {
+  Json chart = Json::parse(spec);
+  Json data = Json::array();
+  for (const auto& [name, values] : sets) data.push_back({{"name", name}, {"values", values}});
+  for (const Json& derived : chart.value("data", Json::array())) data.push_back(derived);
+  chart["data"] = data;
+  return chart;
+}
+
+void set_signal(Json& spec, const char* name, const Json& value) {
+  for (Json& signal : spec["signals"])
+    if (signal["name"] == name) signal["value"] = value;
+}
+
+std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
+
+// Means of neighbouring points, so that a long run is a line of some hundred.
+Json thinned(const Twin& twin) {
+  const std::vector<CurvePoint>& all = twin.training;
+  const size_t points = std::min<size_t>(200, all.size());
+  Json rows = Json::array();
+  for (size_t p = 0; p < points; p++) {
+    const size_t begin = all.size() * p / points, end = all.size() * (p + 1) / points;
+    double loss = 0;
+    for (size_t i = begin; i < end; i++) loss += all[i].loss;
+    rows.push_back({{"twin", twin.name}, {"flops", all[end - 1].flops}, {"loss", loss / double(end - begin)}});
+  }
+  return rows;
+}
+
+std::string block_name(int64_t block) { return "block " + std::to_string(block); }
+
+}  // namespace
+
+Chart learning_curves(const Comparison& c) {
+  Chart chart;
+  Json training = Json::array(), validation = Json::array();
+  double low = c.baseline.trigram, high = c.baseline.trigram;
+  chart.table.head = {"model", "training FLOPs", "validation loss (top-k)"};
+  for (const Twin* twin : {&c.dense, &c.mod}) {
+    for (Json& row : thinned(*twin)) training.push_back(std::move(row));
+    for (const CurvePoint& point : twin->validation) {
+      validation.push_back({{"twin", twin->name}, {"flops", point.flops}, {"loss", point.loss}});
+      low = std::min(low, point.loss);
+      high = std::max(high, point.loss);
+      chart.table.rows.push_back({twin->name, fmt::format("{:.3e}", point.flops), fmt::format("{:.4f}", point.loss)});
+    }
+  }
+  Json lines = Json::array();
+  lines.push_back({{"name", fmt::format("byte trigram {:.3f}", c.baseline.trigram)}, {"loss", c.baseline.trigram}});
+  chart.spec = with_data(kLearningCurves, {{"training", training}, {"validation", validation}, {"baseline", lines}});
+  set_signal(chart.spec, "low", low - 0.06);
+  set_signal(chart.spec, "high", std::min(high + 0.1, std::max(low + 0.6, c.baseline.unigram)));
+  return chart;
+}
+
+Chart routing_shares(const Trace& trace) {
+  Chart chart;
+  Json rows = Json::array();
+  const bool causal = trace.by == SelectBy::kCausal;
+  chart.table.head = {"block",
+                      "capacity C",
+                      causal ? "share (causal)" : "share (top-k)",
+                      "accuracy",
+                      "precision",
+                      "recall",
+                      "always skip would score"};
+  for (const TracedLayer& layer : trace.layer) {
+    const Agreement& a = layer.routing.agreement;
+    rows.push_back({{"block", block_name(layer.block)}, {"share", layer.share()}, {"C", layer.capacity}});
+    const bool ruled = a.rows > 0;
+    const auto cell = [&](double value) { return ruled ? percent(value) : std::string("-"); };
+    chart.table.rows.push_back({block_name(layer.block), percent(layer.capacity), percent(layer.share()),
+                                cell(a.accuracy()), cell(a.precision()), cell(a.recall()), cell(a.base_rate())});
+  }
+  chart.spec = with_data(kRoutingShares, {{"shares", rows}});
+  set_signal(chart.spec, "rows", trace.layer.size());
+  return chart;
+}
+
+Chart router_weights(const Trace& trace) {
+  constexpr int64_t kBins = 60;
+  Chart chart;
+  Json rows = Json::array();
+  chart.table.head = {"block", "5%", "median", "95%", "share above 0"};
+  for (const TracedLayer& layer : trace.layer) {
+    const Histogram h = histogram(layer.score, kBins);
+    std::vector<int64_t> routed(h.count.size(), 0);
+    double above = 0;
+    for (size_t n = 0; n < layer.score.size(); n++) {
+      if (layer.routed[n]) routed[h.bin_of(double(layer.score[n]))]++;
+      above += layer.score[n] > 0;
+    }
+    const double all = double(std::max<size_t>(1, layer.score.size()));
+    for (size_t bin = 0; bin < h.count.size(); bin++) {
+      if (h.count[bin] == 0) continue;
+      const Json place{{"block", block_name(layer.block)}, {"low", h.edge_of(bin)}, {"high", h.edge_of(bin + 1)}};
+      Json through = place, skipped = place;
+      through.update({{"choice", "went through"}, {"from", 0}, {"to", double(routed[bin]) / all}});
+      skipped.update({{"choice", "skipped"}, {"from", double(routed[bin]) / all}, {"to", double(h.count[bin]) / all}});
+      rows.push_back(through);
+      rows.push_back(skipped);
+    }
+    const std::vector<double> scores(layer.score.begin(), layer.score.end());
+    chart.table.rows.push_back({block_name(layer.block), fmt::format("{:.3f}", quantile(scores, 0.05)),
+                                fmt::format("{:.3f}", quantile(scores, 0.5)),
+                                fmt::format("{:.3f}", quantile(scores, 0.95)), percent(above / all)});
+  }
+  chart.spec = with_data(kRouterWeights, {{"bins", rows}});
+  set_signal(chart.spec, "rows", trace.layer.size());
+  return chart;
+}
+
+Chart entropy_by_depth(const Trace& trace) {
+  Chart chart;
+  Json rows = Json::array();
+  chart.table.head = {"routed blocks passed", "share of tokens", "entropy: lower quartile", "median", "upper quartile"};
+  std::vector<std::vector<double>> entropy(trace.layer.size() + 1);
+  for (int64_t n = 0; n < trace.tokens(); n++)
+    entropy[size_t(trace.depth(n))].push_back(double(trace.entropy[size_t(n)]));
+  for (size_t d = 0; d < entropy.size(); d++) {
+    if (entropy[d].empty()) continue;
+    const double share = double(entropy[d].size()) / double(trace.tokens());
+    const auto at = [&](double p) { return quantile(entropy[d], p); };
+    rows.push_back({{"depth", d},
+                    {"share", share},
+                    {"p5", at(0.05)},
+                    {"p25", at(0.25)},
+                    {"p50", at(0.5)},
+                    {"p75", at(0.75)},
+                    {"p95", at(0.95)}});
+    chart.table.rows.push_back({std::to_string(d), percent(share), fmt::format("{:.3f}", at(0.25)),
+                                fmt::format("{:.3f}", at(0.5)), fmt::format("{:.3f}", at(0.75))});
+  }
+  chart.spec = with_data(kEntropyByDepth, {{"depths", rows}});
+  return chart;
+}
+
+Chart token_map(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) {
+  Chart chart;
+  Json cells = Json::array(), letters = Json::array();
+  const int64_t count = std::min(tokens, trace.tokens());
+  std::vector<std::string> text(static_cast<size_t>(count));
+  for (const Piece& piece : pieces_of(trace, tokenizer, count))
+    for (int64_t n = piece.first; n < piece.end; n++) text[size_t(n)] = piece.text;
+  for (int64_t n = 0; n < count; n++) {
+    std::string& t = text[size_t(n)];
+    if (t == "\n") t = "\u21B5";
+    if (t == " ") t = "\u00B7";
+    letters.push_back({{"token", n}, {"text", t}});
+  }
+  for (int64_t l = 0, next = 0; l < trace.blocks; l++) {
+    const TracedLayer* layer = next < int64_t(trace.layer.size()) && trace.layer[size_t(next)].block == l
+                                   ? &trace.layer[size_t(next++)]
+                                   : nullptr;
+    std::string run;
+    for (int64_t n = 0; n < count; n++) {
+      const bool through = layer == nullptr || layer->routed[size_t(n)];
+      run += through ? '#' : '.';
+      if (through)
+        cells.push_back({{"token", n}, {"block", l}, {"dense", layer == nullptr}, {"text", text[size_t(n)]}});
+    }
+    chart.table.rows.push_back({block_name(l) + (layer == nullptr ? " (dense)" : ""), run});
+  }
+  chart.table.head = {"block", "tokens: # went through, . skipped"};
+  chart.spec = with_data(kTokenMap, {{"cells", cells}, {"letters", letters}});
+  set_signal(chart.spec, "tokens", count);
+  set_signal(chart.spec, "blocks", trace.blocks);
+  return chart;
+}
+
+}  // namespace isobath

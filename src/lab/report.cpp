@@ -1,0 +1,163 @@
+#include "lab/report.h"
+
+#include <cmath>
+
+#include "lab/charts.h"
+
+namespace isobath {
+namespace {
+
+constexpr int64_t kPassageTokens = 1536, kMapTokens = 128;
+
+std::string engineering(double value) {
+  const char* letters[] = {"", "k", "M", "G", "T", "P"};
+  int i = 0;
+  for (; std::abs(value) >= 999.5 && i < 5; i++) value /= 1000;
+  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, letters[i]);
+}
+
+// A class per depth, from clear water to the deepest blue; deep ones carry letters of the other kind.
+std::string depth_style(size_t depths) {
+  std::string style = "<style>\n";
+  for (size_t d = 1; d <= depths; d++) {
+    const double alpha = 0.2 + 0.8 * double(d) / double(depths);
+    style += fmt::format(".d{} {{ background: rgba(var(--deep), {:.2f});{} }}\n", d, alpha,
+                         alpha > 0.5 ? " color: var(--on-deep);" : "");
+  }
+  return style + "</style>\n";
+}
+
+std::string legend(size_t depths) {
+  std::string out = "<div class=\"legend\"><span>routed blocks that the token went through:</span>";
+  for (size_t d = 0; d <= depths; d++) out += fmt::format("<span><i class=\"d{0}\">{0}</i></span>", d);
+  return out + "</div>\n";
+}
+
+std::string coloured_text(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) {
+  std::string out = "<p class=\"passage\">";
+  for (const Piece& piece : pieces_of(trace, tokenizer, tokens)) {
+    const std::string tip =
+        fmt::format("blocks {}, entropy {:.2f}", trace.blocks_of(piece.first), trace.entropy[size_t(piece.end - 1)]);
+    const bool newline = piece.text == "\n";
+    out += fmt::format("<i class=\"d{}\" data-t=\"{}\">{}</i>{}", piece.depth, escape_html(tip),
+                       newline ? "\u21B5" : escape_html(piece.text), newline ? "\n" : "");
+  }
+  return out + "</p>\n";
+}
+
+void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
+  const int64_t shown = std::min(kPassageTokens, trace.tokens());
+  page.section("Which token went how deep",
+               fmt::format("{} Hover over a character for its blocks and for the entropy of the prediction made there. "
+                           "{} of {} tokens are shown.",
+                           describe(trace), shown, trace.tokens()));
+  page.html(depth_style(trace.layer.size()) + legend(trace.layer.size()) + coloured_text(trace, tokenizer, shown));
+  const Chart map = token_map(trace, tokenizer, kMapTokens);
+  page.section("Tokens and blocks",
+               fmt::format("The first {} tokens of that passage, left to right; block 0 is on top. Pale: dense blocks, "
+                           "which every token goes through.",
+                           std::min(kMapTokens, trace.tokens())));
+  page.chart(map.spec, map.table);
+
+  const Chart shares = routing_shares(trace);
+  page.section("Share routed, and agreement of the causal rule with top-k",
+               "Training chooses by top-k over the sequence; generation decides for each token alone. Agreement is "
+               "measured where top-k chose.");
+  page.chart(shares.spec, shares.table, Page::Numbers::kShown);
+
+  const Chart weights = router_weights(trace);
+  page.section("Router weights",
+               "How the routers score tokens. A token whose weight is above 0 (dashed) is routed by "
+               "the rule of causal = bce.");
+  page.chart(weights.spec, weights.table);
+
+  const Chart entropy = entropy_by_depth(trace);
+  page.section("Entropy against depth",
+               fmt::format("Are tokens that go deep the ones after which the text is hard to predict? Boxes hold the "
+                           "middle half, whiskers 90%. Spearman's rank correlation of depth and entropy: {:.3f}.",
+                           trace.depth_entropy_correlation()));
+  page.chart(entropy.spec, entropy.table);
+}
+
+std::string samples_html(const Comparison& c) {
+  std::string out = "<div class=\"samples\"><h3>dense</h3><h3>MoD</h3>\n";
+  for (size_t i = 0; i < std::min(c.dense.samples.size(), c.mod.samples.size()); i++)
+    for (const Twin* twin : {&c.dense, &c.mod})
+      out += fmt::format("<pre><b>{}</b>{}</pre>\n", escape_html(twin->samples[i].prompt),
+                         escape_html(twin->samples[i].text));
+  return out + "</div>\n";
+}
+
+std::string verdicts_html(const Comparison& c) {
+  std::string out = fmt::format("<p class=\"winner\">{}</p>\n<ul class=\"verdicts\">\n", escape_html(winner(c)));
+  for (const Verdict& v : judge(c))
+    out += fmt::format("<li class=\"{}\"><b>{}</b>{}</li>\n", v.passed ? "pass" : "fail", v.passed ? "PASS" : "FAIL",
+                       escape_html(v.text));
+  return out + "</ul>\n";
+}
+
+}  // namespace
+
+std::string describe(const Trace& trace) {
+  return fmt::format("Routed by the {}; read in windows of {} tokens, each of which begins without context.",
+                     trace.by == SelectBy::kCausal ? "causal rule, as in generation" : "top-k choice, as in training",
+                     trace.window);
+}
+
+HtmlTable comparison_table(const Comparison& c) {
+  HtmlTable table{{"", "dense", "MoD"}, {}};
+  const auto row = [&](const char* name, auto figure) { table.rows.push_back({name, figure(c.dense), figure(c.mod)}); };
+  const auto loss = [](double nats) { return fmt::format("{:.4f}", nats); };
+  row("validation loss, top-k (nats/token)", [&](const Twin& t) { return loss(t.evaluation.top_k.loss); });
+  row("validation loss, causal rule",
+      [&](const Twin& t) { return loss(t.evaluation.causal ? t.evaluation.causal->loss : t.evaluation.top_k.loss); });
+  row("training FLOPs", [](const Twin& t) { return engineering(t.flops); });
+  row("FLOPs per token, forward", [](const Twin& t) { return engineering(t.flops_per_token); });
+  row("parameters", [](const Twin& t) { return engineering(double(t.parameters)); });
+  row("steps", [](const Twin& t) { return std::to_string(t.steps); });
+  row("tokens seen", [](const Twin& t) { return engineering(double(t.tokens)); });
+  row("training time", [](const Twin& t) { return fmt::format("{:.1f} s", t.training_seconds); });
+  row("training tokens/s (median step)", [](const Twin& t) { return engineering(t.training_tokens_per_s); });
+  row("generation tokens/s (one sequence)", [](const Twin& t) { return engineering(t.generation_tokens_per_s); });
+  row("KV bytes per token, planned", [](const Twin& t) { return fmt::format("{:.0f}", t.kv_bytes_planned); });
+  row("KV bytes per token, measured", [](const Twin& t) { return fmt::format("{:.0f}", t.kv_bytes_measured); });
+  return table;
+}
+
+std::string comparison_page(const Comparison& c, const Tokenizer& tokenizer, const std::string& vega) {
+  const ModelConfig& model = c.mod.config.model;
+  Page page("A dense model and its Mixture-of-Depths twin",
+            fmt::format("{} blocks of width {}, context {}, trained on {} with {}FLOPs each: what a probe of this "
+                        "machine ({}, {} threads) said takes {:.0f} s in all. The twin routes {} of its blocks; each "
+                        "takes {:.1f}% of the tokens.",
+                        model.num_hidden_layers, model.hidden_size, c.mod.config.data.context,
+                        fs::path(c.mod.config.data.path).filename().string(), engineering(c.probe.flops), c.peak.cpu,
+                        c.peak.threads, c.probe.dense_seconds + c.probe.mod_seconds, model.routed_blocks(),
+                        100 * model.capacity(c.mod.trace.layer.empty() ? 0 : c.mod.trace.layer[0].block)),
+            vega);
+  page.section("Side by side",
+               fmt::format("{}tokens to train on, {}held out. Baselines on the same windows, in nats per token: "
+                           "unigram {:.4f}, bigram {:.4f}, trigram {:.4f}.",
+                           engineering(double(c.train_tokens)), engineering(double(c.valid_tokens)), c.baseline.unigram,
+                           c.baseline.bigram, c.baseline.trigram));
+  page.html(table_html(comparison_table(c)) + verdicts_html(c));
+  const Chart curves = learning_curves(c);
+  page.section("Learning curves",
+               "Loss against training FLOPs, the same for both. Points: validation text, by top-k. "
+               "Thin lines: the training steps.");
+  page.chart(curves.spec, curves.table);
+  add_routing(page, c.mod.trace, tokenizer);
+  page.section("Samples", "From the same prompts, with the same random numbers, at temperature 0.7.");
+  page.html(samples_html(c));
+  return page.finish();
+}
+
+std::string inspection_page(const Inspection& inspection, const Tokenizer& tokenizer, const std::string& vega) {
+  Page page("Which token went how deep",
+            fmt::format("{} tokens of {}, read by {}.", inspection.trace.tokens(), inspection.source, inspection.model),
+            vega);
+  add_routing(page, inspection.trace, tokenizer);
+  return page.finish();
+}
+
+}  // namespace isobath

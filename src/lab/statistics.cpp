@@ -1,0 +1,69 @@
+#include "lab/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace isobath {
+namespace {
+
+std::vector<double> ranks(std::span<const double> x) {
+  std::vector<size_t> order(x.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return x[a] < x[b]; });
+  std::vector<double> rank(x.size());
+  for (size_t i = 0; i < order.size();) {
+    size_t end = i + 1;
+    while (end < order.size() && x[order[end]] == x[order[i]]) end++;
+    for (size_t j = i; j < end; j++) rank[order[j]] = double(i + end - 1) / 2;
+    i = end;
+  }
+  return rank;
+}
+
+}  // namespace
+
+double spearman(std::span<const double> x, std::span<const double> y) {
+  require(x.size() == y.size(), "spearman: lists of {} and {} entries, expected the same number", x.size(), y.size());
+  const std::vector<double> rx = ranks(x), ry = ranks(y);
+  const double mean = (double(x.size()) - 1) / 2;
+  double xy = 0, xx = 0, yy = 0;
+  for (size_t i = 0; i < x.size(); i++) {
+    xy += (rx[i] - mean) * (ry[i] - mean);
+    xx += (rx[i] - mean) * (rx[i] - mean);
+    yy += (ry[i] - mean) * (ry[i] - mean);
+  }
+  return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : std::numeric_limits<double>::quiet_NaN();
+}
+
+double quantile(std::vector<double> values, double p) {
+  if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
+  std::sort(values.begin(), values.end());
+  const double at = p * double(values.size() - 1);
+  const size_t below = size_t(at), above = std::min(below + 1, values.size() - 1);
+  return values[below] + (at - double(below)) * (values[above] - values[below]);
+}
+
+size_t Histogram::bin_of(double value) const {
+  const double bin = std::floor((value - low) / width);
+  return size_t(std::clamp(bin, 0.0, double(count.size()) - 1));
+}
+
+Histogram histogram(std::span<const float> values, int64_t bins, double edge) {
+  require(bins >= 1, "histogram: {} bins, expected 1 or more", bins);
+  Histogram h;
+  h.count.assign(size_t(bins), 0);
+  if (values.empty()) return h;
+  const std::vector<double> all(values.begin(), values.end());
+  const double low = std::min(quantile(all, 0.001), edge), high = std::max(quantile(all, 0.999), edge);
+  // One bin is given up so that the grid can be moved until `edge` lies on it.
+  h.width = high > low ? (high - low) / double(std::max<int64_t>(1, bins - 1)) : 1;
+  h.low = edge - h.width * std::ceil((edge - low) / h.width);
+  for (const float value : values) h.count[h.bin_of(double(value))]++;
+  return h;
+}
+
+}  // namespace isobath

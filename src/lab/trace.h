@@ -1,0 +1,60 @@
+// Which token went through which block: what the routers did with a text, token by token.
+//
+//   LoadedModel loaded = load_model("runs/demo/mod");
+//   loaded.model->prepare(trace_rows(*loaded.model));
+//   Trace trace = trace_text(*loaded.model, loaded.tokenizer.encode(text), {.by = SelectBy::kCausal});
+//   trace.depth(n)                                    // routed blocks that token n went through
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lab/statistics.h"
+#include "model/model.h"
+#include "model/selection.h"
+#include "text/tokenizer.h"
+#include "train/evaluate.h"
+
+namespace isobath {
+
+struct TracedLayer {
+  int64_t block = 0;
+  double capacity = 0;
+  std::vector<uint8_t> routed;  // (N) whether the token went through
+  std::vector<float> score;     // (N) router weight r
+  LayerRouting routing;         // share of this choice; agreement of the causal rule with top-k
+  double share() const { return routing.share(); }
+};
+
+struct Trace {
+  SelectBy by = SelectBy::kTopK;
+  int64_t blocks = 0;              // of the model
+  int64_t window = 0;              // tokens that were read together
+  std::vector<int32_t> token;      // (N)
+  std::vector<float> entropy;      // (N) of the prediction of the next token, nats
+  std::vector<TracedLayer> layer;  // routed blocks
+
+  int64_t tokens() const { return int64_t(token.size()); }
+  int64_t depth(int64_t n) const;            // routed blocks that token n went through
+  std::string blocks_of(int64_t n) const;    // "1, 5", or "none"
+  double depth_entropy_correlation() const;  // Spearman's; NaN where one is constant
+};
+
+// Reads the tokens in windows of max_position_embeddings, each of which begins without context, as in evaluation.
+// With the causal choice the text is read a second time by top-k for the agreement. The model must be prepared for
+// lists of trace_rows(model) rows. Throws Error for an empty text, and if the causal choice is asked of a model
+// without a causal rule.
+Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Selection& how);
+int64_t trace_rows(const Model& model);
+
+// Text as it can be shown: tokens [first, end) that make up whole characters together.
+struct Piece {
+  std::string text;
+  int64_t first = 0, end = 0;
+  int64_t depth = 0;  // the largest among its tokens
+};
+std::vector<Piece> pieces_of(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens);
+
+}  // namespace isobath

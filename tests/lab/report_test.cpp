@@ -1,0 +1,138 @@
+#include "lab/report.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "lab/charts.h"
+#include "lab/lab_support.h"
+
+namespace isobath {
+namespace {
+
+using Json = nlohmann::json;
+using testing::TinyLab;
+
+// Elements opened and not closed, closed and not opened; "" if the page is balanced. Scripts and styles are passed
+// over.
+std::string imbalance(const std::string& html) {
+  static const std::set<std::string> empty{"meta", "link", "!DOCTYPE"};
+  std::vector<std::string> open;
+  for (size_t at = html.find('<'); at != std::string::npos; at = html.find('<', at)) {
+    const size_t end = html.find('>', at);
+    if (end == std::string::npos) return "a tag without an end: " + html.substr(at, 40);
+    const bool closes = html[at + 1] == '/';
+    const size_t name_at = at + 1 + closes;
+    const std::string name = html.substr(name_at, html.find_first_of(" >\n", name_at) - name_at);
+    at = end + 1;
+    if (empty.count(name)) continue;
+    if (!closes) {
+      open.push_back(name);
+      if (name == "script" || name == "style") at = html.find("</" + name, at);
+      continue;
+    }
+    if (open.empty() || open.back() != name)
+      return "</" + name + "> inside <" + (open.empty() ? "" : open.back()) + ">";
+    open.pop_back();
+  }
+  return open.empty() ? "" : "<" + open.back() + "> is never closed";
+}
+
+Json charts_of(const std::string& html) {
+  const std::string begin = "<script type=\"application/json\" id=\"charts\">";
+  const size_t at = html.find(begin) + begin.size();
+  return Json::parse(html.substr(at, html.find("</script>", at) - at));
+}
+
+TEST(Html, EscapesMarkupQuotesAndControls) {
+  EXPECT_EQ(escape_html("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
+  EXPECT_EQ(escape_html(std::string("a\0b\n", 4)), "a\uFFFDb\n");
+}
+
+TEST(Html, JsonCannotEndItsScript) {
+  const Json json{{"text", "</script><script>alert(1)</script>"}};
+  const std::string text = json_for_script(json);
+  EXPECT_EQ(text.find('<'), std::string::npos);
+  EXPECT_EQ(Json::parse(text), json);
+  EXPECT_EQ(Json::parse(json_for_script("\xFF")), "\uFFFD") << "bytes that are not UTF-8 do not throw";
+}
+
+TEST(Html, TablesEscapeTheirCells) {
+  const std::string html = table_html({{"", "<b>"}, {{"a & b", "1 < 2"}}});
+  EXPECT_NE(html.find("&lt;b&gt;"), std::string::npos);
+  EXPECT_NE(html.find("a &amp; b"), std::string::npos);
+  EXPECT_EQ(imbalance(html), "");
+}
+
+TEST(Vega, IsEmptyWithoutTheFolderAndOnePieceWithIt) {
+  testing::TempDir folder;
+  EXPECT_EQ(vega_script(folder.path()), "");
+  const std::string script = vega_script();
+  if (script.empty()) GTEST_SKIP() << "libjs-vega is not installed";
+  EXPECT_EQ(script.find("</script"), std::string::npos);
+  EXPECT_EQ(script.find("sourceMappingURL"), std::string::npos);
+  EXPECT_NE(script.find("define(\"vega-parser\""), std::string::npos);
+}
+
+TEST(Report, IsBalancedEscapedAndHoldsTheNumbers) {
+  TinyLab lab;
+  Comparison c = lab.compare(1e8);
+  c.mod.samples[0].text = "</pre><script>alert('no')</script>";
+  const std::string page = comparison_page(c, lab.tokenizer, "/* vega */");
+  EXPECT_EQ(imbalance(page), "");
+  EXPECT_EQ(page.find("<script>alert"), std::string::npos);
+  EXPECT_NE(page.find("&lt;script&gt;alert(&#39;no&#39;)"), std::string::npos);
+  EXPECT_NE(page.find("/* vega */"), std::string::npos);
+  EXPECT_EQ(page.find("src=\"http"), std::string::npos) << "nothing is fetched";
+  for (const double figure :
+       {c.dense.evaluation.top_k.loss, c.mod.evaluation.top_k.loss, c.mod.evaluation.causal->loss, c.baseline.trigram})
+    EXPECT_NE(page.find(fmt::format("{:.4f}", figure)), std::string::npos) << figure;
+  for (const Verdict& verdict : judge(c)) EXPECT_NE(page.find(escape_html(verdict.text)), std::string::npos);
+
+  const Json charts = charts_of(page);
+  ASSERT_EQ(charts.size(), 5u);
+  for (size_t i = 0; i < charts.size(); i++) EXPECT_NE(page.find(fmt::format("id=\"chart-{}\"", i)), std::string::npos);
+  EXPECT_EQ(charts[0]["data"][1]["name"], "validation");
+  EXPECT_EQ(charts[0]["data"][1]["values"].size(), c.dense.validation.size() + c.mod.validation.size());
+}
+
+TEST(Report, AnInspectionShowsTheTextWithItsDepths) {
+  Trace trace;
+  trace.by = SelectBy::kCausal;
+  trace.blocks = 2;
+  trace.window = 8;
+  trace.token = Tokenizer::bytes().encode("a<b\n");
+  trace.entropy = {0.5f, 1.0f, 1.5f, 2.0f};
+  trace.layer.push_back({.block = 1,
+                         .capacity = 0.125,
+                         .routed = {0, 1, 0, 0},
+                         .score = {-1, 2, -3, -4},
+                         .routing = {.block = 1, .routed = 1, .rows = 4}});
+  const std::string page = inspection_page({"runs/<x>", "text", trace}, Tokenizer::bytes(), "");
+  EXPECT_EQ(imbalance(page), "");
+  EXPECT_NE(page.find("<i class=\"d0\" data-t=\"blocks none, entropy 0.50\">a</i>"), std::string::npos);
+  EXPECT_NE(page.find("<i class=\"d1\" data-t=\"blocks 1, entropy 1.00\">&lt;</i>"), std::string::npos);
+  EXPECT_NE(page.find("runs/&lt;x&gt;"), std::string::npos);
+  EXPECT_EQ(charts_of(page).size(), 4u);
+}
+
+// Entropies 2, 1 and 0 at depths 0, 1 and 2 among four tokens.
+TEST(Charts, EntropyByDepthHasQuartilesOfEachDepth) {
+  Trace trace;
+  trace.token = {1, 2, 3, 4};
+  trace.entropy = {2, 4, 1, 0};
+  trace.layer.push_back({.block = 1, .capacity = 0.5, .routed = {0, 0, 1, 1}, .score{}, .routing{}});
+  trace.layer.push_back({.block = 3, .capacity = 0.5, .routed = {0, 0, 0, 1}, .score{}, .routing{}});
+  const Chart chart = entropy_by_depth(trace);
+  const Json& rows = chart.spec["data"][0]["values"];
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0]["depth"], 0);
+  EXPECT_EQ(rows[0]["share"], 0.5);
+  EXPECT_EQ(rows[0]["p50"], 3.0);
+  EXPECT_EQ(rows[2]["p50"], 0.0);
+  ASSERT_EQ(chart.table.rows.size(), 3u);
+  EXPECT_EQ(chart.table.rows[1][1], "25.0%");
+}
+
+}  // namespace
+}  // namespace isobath
