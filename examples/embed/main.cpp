@@ -33,7 +33,8 @@ int main(int argc, char** argv) try {
   request.prompt = prompt_tokens(loaded.tokenizer, prompt);
   request.max_tokens = 32;
   request.sampling.temperature = 0;
-  generator.begin({&request, 1}, [](int64_t, std::string_view piece) { std::fwrite(piece.data(), 1, piece.size(), stdout); });
+  generator.begin({&request, 1},
+                  [](int64_t, std::string_view piece) { std::fwrite(piece.data(), 1, piece.size(), stdout); });
   generator.run();
   const Statistics statistics = generator.statistics();
   std::printf("\nisobath %s: %lld tokens, %.0f tokens/s\n", ISOBATH_VERSION,

@@ -22,7 +22,8 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  isobath bench                                      width 384, 6 blocks, 4 x 1024 tokens\n"
     "  isobath bench --hidden-size 768 --num-hidden-layers 12 --num-attention-heads 12 --batch 2\n"
-    "Dense and Mixture-of-Depths steps take turns in one run, so that a busy machine slows both; ratios are medians of\n"
+    "Dense and Mixture-of-Depths steps take turns in one run, so that a busy machine slows both; ratios are medians "
+    "of\n"
     "the pairs. Shares are of the fp32 FMA peak measured in the same run: causal half of attention, no recompute.";
 
 double median(std::vector<double> values) {
@@ -48,7 +49,8 @@ int run_bench(const Arguments& a) {
   a.flags.apply(run);
   run.model.vocab_size = a.vocab_size;
   resolve(run.model, run.data.context);
-  require(run.model.routed_blocks() > 0, "bench compares a routed model with its dense twin; topology = dense has none");
+  require(run.model.routed_blocks() > 0,
+          "bench compares a routed model with its dense twin; topology = dense has none");
   ModelConfig dense_config = dense_twin(run.model);
   StepBench dense(dense_config, run.data.batch, run.data.context), mod(run.model, run.data.batch, run.data.context);
   Progress progress("pair");
@@ -70,11 +72,16 @@ int run_bench(const Arguments& a) {
   const double share_ratio = mod.utilisation_flops() / dense.utilisation_flops();
   const double rows = double(run.data.batch * run.data.context);
   if (a.json) {
-    std::printf("%s\n", nlohmann::json{{"dense_ms", median(dense_ms)}, {"mod_ms", median(mod_ms)},
+    std::printf("%s\n", nlohmann::json{{"dense_ms", median(dense_ms)},
+                                       {"mod_ms", median(mod_ms)},
                                        {"dense_peak_share", median(dense_share) / 100},
-                                       {"mod_peak_share", median(mod_share) / 100}, {"time_ratio", median(ratio)},
-                                       {"flop_ratio", flop_ratio}, {"half_attention_flop_ratio", share_ratio},
-                                       {"peak_gflop_s", peak.fma_gflop_s}}.dump(2).c_str());
+                                       {"mod_peak_share", median(mod_share) / 100},
+                                       {"time_ratio", median(ratio)},
+                                       {"flop_ratio", flop_ratio},
+                                       {"half_attention_flop_ratio", share_ratio},
+                                       {"peak_gflop_s", peak.fma_gflop_s}}
+                            .dump(2)
+                            .c_str());
     return 0;
   }
   std::printf("%s, %d threads, %s: %.0f GFLOP/s fp32, %.0f GB/s reading\n", peak.cpu.c_str(), peak.threads,
@@ -90,7 +97,8 @@ int run_bench(const Arguments& a) {
               with_letter(rows / median(mod_ms) * 1e3).c_str(), spread(mod_share, 1).c_str(),
               bytes_text(double(mod.planned_bytes())).c_str());
   std::printf("time MoD / dense %s; FLOPs MoD / dense %.3f (causal half %.3f): %.3f (%.3f) times the FLOP ratio\n",
-              spread(ratio, 3).c_str(), flop_ratio, share_ratio, median(ratio) / flop_ratio, median(ratio) / share_ratio);
+              spread(ratio, 3).c_str(), flop_ratio, share_ratio, median(ratio) / flop_ratio,
+              median(ratio) / share_ratio);
   return 0;
 }
 
@@ -102,7 +110,8 @@ void add_bench(CLI::App& app, Run& run) {
   command->footer(kFooter);
   a->flags.add(*command, {"model", "routing", "data"});
   command->add_option("--vocab-size", a->vocab_size, "entries of the vocabulary")->capture_default_str();
-  command->add_option("--pairs", a->pairs, "steps of each")->check(CLI::Range(int64_t{1}, int64_t{10000}))
+  command->add_option("--pairs", a->pairs, "steps of each")
+      ->check(CLI::Range(int64_t{1}, int64_t{10000}))
       ->capture_default_str();
   command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
   command->add_flag("--json", a->json, "print a JSON object");

@@ -48,7 +48,9 @@ int run_eval(const Arguments& a) {
   require(T <= config.max_position_embeddings, "--context {} is longer than the model's {}", T,
           config.max_position_embeddings);
   Evaluator evaluator(config, text,
-                      {.T = T, .B = a.batch, .capacity_scope = config.routing.capacity_scope,
+                      {.T = T,
+                       .B = a.batch,
+                       .capacity_scope = config.routing.capacity_scope,
                        .attention_scope = config.routing.attention_scope});
   loaded.model->prepare(evaluator.rows());
   const double bytes = text.text_bytes() > 0 ? double(text.text_bytes()) / double(text.size()) : 0;
@@ -79,14 +81,18 @@ void add_eval(CLI::App& app, Run& run) {
   command->add_option("model", a->model, "run, checkpoint, or Hugging Face Llama folder")->required();
   command->add_option("--path", a->path, "text: .txt, .jsonl, token shards, or a folder of these")->required();
   command->add_option("--split", a->split, "which part of the text")
-      ->check(CLI::IsMember({"valid", "train"}))->capture_default_str();
+      ->check(CLI::IsMember({"valid", "train"}))
+      ->capture_default_str();
   command->add_option("--by", a->by, "how rows are chosen")
-      ->check(CLI::IsMember({"both", "topk", "causal"}))->capture_default_str();
+      ->check(CLI::IsMember({"both", "topk", "causal"}))
+      ->capture_default_str();
   command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
-  command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")->capture_default_str();
+  command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")
+      ->capture_default_str();
   command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
   command->add_option("--windows", a->windows, "only the first so many windows; 0: all")->capture_default_str();
   command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
   command->add_flag("--json", a->json, "print a JSON object");

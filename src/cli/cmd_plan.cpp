@@ -28,16 +28,17 @@ constexpr const char* kFooter =
 
 std::string row_text(const std::string& name, const PlanRow& r) {
   return fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>10}\n", name, with_letter(double(r.parameters)),
-                     with_letter(r.model_flops), with_letter(r.executed_flops),
-                     bytes_text(double(r.activation_bytes)), bytes_text(r.kv_bytes));
+                     with_letter(r.model_flops), with_letter(r.executed_flops), bytes_text(double(r.activation_bytes)),
+                     bytes_text(r.kv_bytes));
 }
 
 std::string table_text(const char* title, const ModelConfig& config, const PlanTable& table) {
   std::string text = fmt::format("{}: {}\n", title, routing_text(config));
-  text += fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "FLOPs/token", "executed", "activations",
-                      "KV/token");
+  text += fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "FLOPs/token", "executed",
+                      "activations", "KV/token");
   for (const PlanRow& r : table.block)
-    text += row_text(fmt::format("block {:>3} {}", r.block, r.routed ? fmt::format("{:.4g}%", 100 * r.capacity) : ""), r);
+    text +=
+        row_text(fmt::format("block {:>3} {}", r.block, r.routed ? fmt::format("{:.4g}%", 100 * r.capacity) : ""), r);
   PlanRow rest = table.rest;
   rest.activation_bytes = table.scratch_bytes;
   text += row_text("head, embedding", rest);
@@ -50,11 +51,15 @@ std::string table_text(const char* title, const ModelConfig& config, const PlanT
 
 nlohmann::json to_json(const PlanTable& t) {
   const auto row = [](const PlanRow& r) {
-    return nlohmann::json{{"parameters", r.parameters}, {"model_flops_per_token", r.model_flops},
-                          {"executed_flops_per_token", r.executed_flops}, {"activation_bytes", r.activation_bytes},
-                          {"kv_bytes_per_token", r.kv_bytes}, {"capacity", r.capacity}};
+    return nlohmann::json{{"parameters", r.parameters},
+                          {"model_flops_per_token", r.model_flops},
+                          {"executed_flops_per_token", r.executed_flops},
+                          {"activation_bytes", r.activation_bytes},
+                          {"kv_bytes_per_token", r.kv_bytes},
+                          {"capacity", r.capacity}};
   };
-  nlohmann::json json{{"total", row(t.total)}, {"training_bytes", t.training_bytes()}, {"blocks", nlohmann::json::array()}};
+  nlohmann::json json{
+      {"total", row(t.total)}, {"training_bytes", t.training_bytes()}, {"blocks", nlohmann::json::array()}};
   for (const PlanRow& r : t.block) json["blocks"].push_back(row(r));
   return json;
 }
@@ -67,7 +72,8 @@ int run_plan(const Arguments& a) {
   config.vocab_size = a.vocab_size > 0 ? a.vocab_size : Tokenizer::load(run.data.tokenizer).vocab_size();
   resolve(config, run.data.context);
   const int64_t micro = run.data.micro_batch > 0 ? run.data.micro_batch : run.data.batch;
-  const BatchLimits limits = limits_of({.T = run.data.context, .B = micro,
+  const BatchLimits limits = limits_of({.T = run.data.context,
+                                        .B = micro,
                                         .capacity_scope = config.routing.capacity_scope,
                                         .attention_scope = config.routing.attention_scope,
                                         .max_documents = run.data.max_documents});

@@ -41,7 +41,8 @@ void warn_of_extreme_shares(const EvalRecord& record) {
   if (!record.causal) return;
   for (const LayerRouting& l : record.causal->layer)
     if (l.routed == 0 || l.routed == l.rows)
-      std::fprintf(stderr, "warning: block %lld: the causal rule routes %s token; generation would differ from training\n",
+      std::fprintf(stderr,
+                   "warning: block %lld: the causal rule routes %s token; generation would differ from training\n",
                    static_cast<long long>(l.block), l.routed == 0 ? "no" : "every");
 }
 
@@ -60,10 +61,7 @@ int run_train(const Arguments& a) {
   Progress progress("step");
   const int64_t already = trainer.steps_done();
   const TrainResult result = trainer.run({
-      .on_step =
-          [&](const StepRecord& r) {
-            progress.update(r.step, r.steps, step_line(r), already);
-          },
+      .on_step = [&](const StepRecord& r) { progress.update(r.step, r.steps, step_line(r), already); },
       .on_eval =
           [&](const EvalRecord& r) {
             progress.clear();

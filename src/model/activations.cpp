@@ -24,8 +24,7 @@ int64_t head_chunk(const ModelConfig& c, int64_t rows) {
   return std::min(rows, chunk);
 }
 
-Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpose purpose,
-                         Allocate allocate)
+Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpose purpose, Allocate allocate)
     : block(size_t(c.num_hidden_layers)), limits_(limits), purpose_(purpose) {
   const int64_t N = limits.rows(), D = c.hidden_size;
   plan_.add("x", x, {N, D});

@@ -1,5 +1,6 @@
-// The list of buffers: what a forward pass leaves for the backward pass, and scratch. Planned from the config, allocated
-// once. Buffers of routed blocks have S rows, not N: that is where the memory saving of the method becomes visible.
+// The list of buffers: what a forward pass leaves for the backward pass, and scratch. Planned from the config,
+// allocated once. Buffers of routed blocks have S rows, not N: that is where the memory saving of the method becomes
+// visible.
 #pragma once
 
 #include <cstdint>
@@ -37,49 +38,49 @@ struct RowList {
 };
 
 struct RouterActs {
-  F32 score;          // (N)
-  F32 dscore;         // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
-  F32 gate, dgate;    // (S)
-  I32 index;          // (S)
-  I32 position;       // (S)
-  I32 segment_begin;  // (segments+1)
-  I32 chosen_begin;   // (runs+1)
-  RowList list;       // the choice of the last forward pass
-  Agreement agreement;    // of the causal rule with that choice, if top-k made it
+  F32 score;                 // (N)
+  F32 dscore;                // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
+  F32 gate, dgate;           // (S)
+  I32 index;                 // (S)
+  I32 position;              // (S)
+  I32 segment_begin;         // (segments+1)
+  I32 chosen_begin;          // (runs+1)
+  RowList list;              // the choice of the last forward pass
+  Agreement agreement;       // of the causal rule with that choice, if top-k made it
   double auxiliary_sum = 0;  // binary cross-entropy summed over rows
 };
 
 struct BlockActs {
-  F32 saved;   // (S,D) the rows' inputs
-  F32 rstd1;   // (S)
-  F32 qkv;     // (S,(H+2G)K) after RoPE
-  F32 o;       // (S,HK)
-  F32 lse;     // (S,H)
-  F32 a;       // (S,D) attention's output
-  F32 rstd2;   // (S)
-  F32 uv;      // (S,2F)
-  F32 m;       // (S,D) MLP's output: kept where the gate's gradient needs it; empty in dense blocks in training
+  F32 saved;  // (S,D) the rows' inputs
+  F32 rstd1;  // (S)
+  F32 qkv;    // (S,(H+2G)K) after RoPE
+  F32 o;      // (S,HK)
+  F32 lse;    // (S,H)
+  F32 a;      // (S,D) attention's output
+  F32 rstd2;  // (S)
+  F32 uv;     // (S,2F)
+  F32 m;      // (S,D) MLP's output: kept where the gate's gradient needs it; empty in dense blocks in training
   RouterActs router;
   RowList list;  // of the last forward pass
 };
 
 struct Scratch {
-  F32 normed;       // (S,D)
-  F32 h;            // (S,F)
-  F32 m;            // (S,D) of dense blocks in training
-  F32 ddelta;       // (S,D)
-  F32 dz1, dz2;     // (S,D)
-  F32 dnormed;      // (S,D)
-  F32 dqkv;         // (S,(H+2G)K)
-  F32 dout;         // (S,HK)
-  F32 partial;      // (kGradChunks, max(D, 2P+1))
-  F32 predicted;    // (N) logits of the causal rule
-  F32 dpredicted;   // (N)
-  F32 hidden;       // (N,P) of the predictor
-  I32 select;       // (N)
-  F32 logits;       // (chunk,V)
-  F32 chunk_normed; // (chunk,D)
-  F32 chunk_rstd;   // (chunk)
+  F32 normed;        // (S,D)
+  F32 h;             // (S,F)
+  F32 m;             // (S,D) of dense blocks in training
+  F32 ddelta;        // (S,D)
+  F32 dz1, dz2;      // (S,D)
+  F32 dnormed;       // (S,D)
+  F32 dqkv;          // (S,(H+2G)K)
+  F32 dout;          // (S,HK)
+  F32 partial;       // (kGradChunks, max(D, 2P+1))
+  F32 predicted;     // (N) logits of the causal rule
+  F32 dpredicted;    // (N)
+  F32 hidden;        // (N,P) of the predictor
+  I32 select;        // (N)
+  F32 logits;        // (chunk,V)
+  F32 chunk_normed;  // (chunk,D)
+  F32 chunk_rstd;    // (chunk)
 };
 
 class Activations {
@@ -91,10 +92,10 @@ class Activations {
   Activations(const Activations&) = delete;
   Activations& operator=(const Activations&) = delete;
 
-  F32 x;               // (N,D) the residual stream
-  F32 dx;              // (N,D)
-  F32 loss, entropy;   // (N) per row, nats
-  F32 rope;            // (positions,K)
+  F32 x;              // (N,D) the residual stream
+  F32 dx;             // (N,D)
+  F32 loss, entropy;  // (N) per row, nats
+  F32 rope;           // (positions,K)
   std::vector<BlockActs> block;
   Scratch scratch;
 

@@ -54,18 +54,18 @@ Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& 
   if (S == 0) return {a, m};
 
   rmsnorm_forward(normed, b.rstd1.slice(0, S), saved, {.x = x, .index = list.index, .add = {}}, c.weights.norm1, eps);
-  c.products.qkv.forward(qkv, normed);                              // (S,(H+2G)K)
+  c.products.qkv.forward(qkv, normed);  // (S,(H+2G)K)
   rope_forward(qkv, list.position, c.rope, heads.H + heads.G);
   if (slots.empty())
     attention_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), qkv, list.segment_begin, heads);
   else
-    attend_to_cache(o, qkv, list, heads, slots);                    // (S,HK)
-  c.products.o.forward(a, o);                                       // (S,D)
+    attend_to_cache(o, qkv, list, heads, slots);  // (S,HK)
+  c.products.o.forward(a, o);                     // (S,D)
 
   rmsnorm_forward(normed, b.rstd2.slice(0, S), {}, {.x = saved, .index = {}, .add = a}, c.weights.norm2, eps);
-  c.products.gate_up.forward(uv, normed);                           // (S,2F)
-  swiglu_forward(h, uv);                                            // (S,F)
-  c.products.down.forward(m, h);                                    // (S,D)
+  c.products.gate_up.forward(uv, normed);  // (S,2F)
+  swiglu_forward(h, uv);                   // (S,F)
+  c.products.down.forward(m, h);           // (S,D)
   return {a, m};
 }
 
@@ -81,14 +81,14 @@ Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 d
   if (S == 0) return {dz1, dz2};
   const RmsNormIn in1{.x = saved, .index = {}, .add = {}}, in2{.x = saved, .index = {}, .add = a};
 
-  c.products.down.backward_input(h, ddelta);                        // dh (S,F)
-  swiglu_backward(uv, h, uv);                                       // duv in place of uv; h is h again
+  c.products.down.backward_input(h, ddelta);  // dh (S,F)
+  swiglu_backward(uv, h, uv);                 // duv in place of uv; h is h again
   c.products.down.backward_weight(add_to(g.down), ddelta, h);
   c.products.gate_up.backward_input(dnormed, uv);
   rmsnorm_apply(normed, in2, c.weights.norm2, b.rstd2.slice(0, S));
   c.products.gate_up.backward_weight(add_to(g.gate_up()), uv, normed);
   rmsnorm_backward(dz2, add_to(g.norm2), dnormed, in2, c.weights.norm2, b.rstd2.slice(0, S), partial);
-  scatter_add(ddelta, {}, dz2, {});                                 // da = ddelta + dz2
+  scatter_add(ddelta, {}, dz2, {});  // da = ddelta + dz2
 
   c.products.o.backward_input(dout, ddelta);
   c.products.o.backward_weight(add_to(g.o), ddelta, o);

@@ -46,8 +46,8 @@ void check_routing(const ModelConfig& c) {
   require(r.capacity.size() == 1 || int64_t(r.capacity.size()) == L,
           "routing.capacity has {} values, expected one, or one per block ({})", r.capacity.size(), L);
   for (const double capacity : r.capacity)
-    require(capacity > 0 && capacity <= 1, "routing.capacity is {}, expected above 0 and at most 1 (0.125 is the paper's)",
-            capacity);
+    require(capacity > 0 && capacity <= 1,
+            "routing.capacity is {}, expected above 0 and at most 1 (0.125 is the paper's)", capacity);
   require(c.routed_blocks() > 0,
           "topology {} routes no block: every = {} with {} blocks; lower every, name blocks, or use topology = dense",
           name_of(r.topology), r.every, L);

@@ -46,26 +46,26 @@ std::string names_of() {
 
 struct RoutingConfig {
   Topology topology = Topology::kDense;
-  int64_t every = 2;                // 2: blocks 1, 3, 5, ... are routed, block 0 is dense
-  std::vector<int64_t> blocks;      // instead of every: the routed blocks, counted from 0
+  int64_t every = 2;                    // 2: blocks 1, 3, 5, ... are routed, block 0 is dense
+  std::vector<int64_t> blocks;          // instead of every: the routed blocks, counted from 0
   std::vector<double> capacity{0.125};  // share of rows that a routed block takes: one for all, or one per block
   Gate gate = Gate::kRaw;
   Router router = Router::kLearned;
   bool router_bias = false;
   Causal causal = Causal::kBce;
   double aux_weight = 0.01;
-  int64_t predictor_width = 0;      // 0: max(16, D/16)
+  int64_t predictor_width = 0;  // 0: max(16, D/16)
   Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
 };
 
 struct ModelConfig {
-  int64_t vocab_size = 0;           // from the tokenizer
-  int64_t hidden_size = 64;         // D
-  int64_t intermediate_size = 0;    // F; 0: 8/3 D, rounded up to a multiple of 16
-  int64_t num_hidden_layers = 4;    // L
-  int64_t num_attention_heads = 2;  // H
-  int64_t num_key_value_heads = 0;  // G; 0: H
-  int64_t head_dim = 0;             // K; 0: D / H
+  int64_t vocab_size = 0;               // from the tokenizer
+  int64_t hidden_size = 64;             // D
+  int64_t intermediate_size = 0;        // F; 0: 8/3 D, rounded up to a multiple of 16
+  int64_t num_hidden_layers = 4;        // L
+  int64_t num_attention_heads = 2;      // H
+  int64_t num_key_value_heads = 0;      // G; 0: H
+  int64_t head_dim = 0;                 // K; 0: D / H
   int64_t max_position_embeddings = 0;  // 0: the context trained on
   double rms_norm_eps = 1e-5;
   double rope_theta = 10000;
@@ -111,7 +111,8 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "causal", r.causal, "rule that replaces top-k when text is generated");
   visit("routing", "aux_weight", r.aux_weight, "weight of the router's cross-entropy (causal = bce)");
   visit("routing", "predictor_width", r.predictor_width, "hidden width of the predictor; 0: max(16, D/16)");
-  visit("routing", "capacity_scope", r.capacity_scope, "what competes for capacity: the sequence, or each document in it");
+  visit("routing", "capacity_scope", r.capacity_scope,
+        "what competes for capacity: the sequence, or each document in it");
   visit("routing", "attention_scope", r.attention_scope, "what attends to each other: the sequence, or each document");
 }
 

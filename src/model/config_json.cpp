@@ -142,8 +142,9 @@ Json to_json(const ModelConfig& c) {
   json["rope_scaling"] = nullptr;
   json["torch_dtype"] = json["dtype"] = "float32";
   json["bos_token_id"] = c.bos_token_id >= 0 ? Json(c.bos_token_id) : Json();
-  json["eos_token_id"] =
-      c.eos_token_id.empty() ? Json() : c.eos_token_id.size() == 1 ? Json(c.eos_token_id[0]) : Json(c.eos_token_id);
+  json["eos_token_id"] = c.eos_token_id.empty()       ? Json()
+                         : c.eos_token_id.size() == 1 ? Json(c.eos_token_id[0])
+                                                      : Json(c.eos_token_id);
   json.erase("mixture_of_depths");
   if (dense) return json;
   Json& mod = json["mixture_of_depths"];

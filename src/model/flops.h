@@ -13,11 +13,11 @@ namespace isobath {
 // Model FLOPs: every matrix product of the forward pass; attention over n rows counts n*n, not halved. What budgets and
 // isoFLOP curves use. Integers: exact.
 struct BlockFlops {
-  int64_t rows = 0;        // rows that go through the block, summed over sequences
-  int64_t projections = 0; // q, k, v, o
-  int64_t attention = 0;   // scores and mix
+  int64_t rows = 0;         // rows that go through the block, summed over sequences
+  int64_t projections = 0;  // q, k, v, o
+  int64_t attention = 0;    // scores and mix
   int64_t mlp = 0;
-  int64_t router = 0;      // router and predictor, over all rows
+  int64_t router = 0;  // router and predictor, over all rows
   int64_t total() const { return projections + attention + mlp + router; }
 };
 struct ModelFlops {

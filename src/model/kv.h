@@ -8,8 +8,8 @@ namespace isobath {
 
 // One layer's cache of one sequence. Only rows that were routed to the layer are in it.
 struct KvSlot {
-  float* key = nullptr;    // (length, G*K), room for `capacity` rows
-  float* value = nullptr;  // (length, G*K)
+  float* key = nullptr;         // (length, G*K), room for `capacity` rows
+  float* value = nullptr;       // (length, G*K)
   int32_t* position = nullptr;  // (length) of the tokens, ascending: a rollback drops the last ones
   int64_t length = 0, capacity = 0;
 };

@@ -83,7 +83,7 @@ void head_chunk_loss(const Pass& p, int64_t begin, int64_t count, Weights* gradi
   const F32 rstd = s.chunk_rstd.slice(0, count);
   const RmsNormIn in{.x = p.x().slice(begin, count), .index = {}, .add = {}};
   rmsnorm_forward(normed, rstd, {}, in, p.weights.norm, float(p.config.rms_norm_eps));
-  p.products.head().forward(logits, normed);                        // (chunk,V)
+  p.products.head().forward(logits, normed);  // (chunk,V)
   cross_entropy(logits, p.acts.loss.slice(begin, count), p.acts.entropy.slice(begin, count),
                 p.batch.target.slice(begin, count), scale);
   if (gradient == nullptr) return;

@@ -38,7 +38,8 @@ PlanTable plan_table(const ModelConfig& c, const BatchLimits& limits) {
     return l < 0 ? table.rest : table.block[size_t(l)];
   };
   Weights unbound;
-  for_each_weight(c, unbound, [&](const WeightInfo& info, F32&) { row_of(info.name).parameters += info.shape.numel(); });
+  for_each_weight(c, unbound,
+                  [&](const WeightInfo& info, F32&) { row_of(info.name).parameters += info.shape.numel(); });
   const Activations acts(c, limits, Purpose::kTrain, Activations::Allocate::kNo);
   for (const Plan::Entry& entry : acts.plan().entries())
     if (block_of(entry.name) >= 0) row_of(entry.name).activation_bytes += entry.bytes;

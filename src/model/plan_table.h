@@ -1,4 +1,5 @@
-// What a model costs before it is trained: parameters, both FLOP counts, activation and KV memory, per block and in all.
+// What a model costs before it is trained: parameters, both FLOP counts, activation and KV memory, per block and in
+// all.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +16,19 @@ struct PlanRow {
   bool routed = false;
   double capacity = 1;
   int64_t parameters = 0;
-  double model_flops = 0;         // forward, per token
-  double executed_flops = 0;      // forward and backward, per token, as the kernels will run them
-  int64_t activation_bytes = 0;   // of one micro-batch
-  double kv_bytes = 0;            // per token, fp32, at the planned share
+  double model_flops = 0;        // forward, per token
+  double executed_flops = 0;     // forward and backward, per token, as the kernels will run them
+  int64_t activation_bytes = 0;  // of one micro-batch
+  double kv_bytes = 0;           // per token, fp32, at the planned share
 };
 
 struct PlanTable {
   std::vector<PlanRow> block;
-  PlanRow rest;                   // embedding, last norm, head
+  PlanRow rest;  // embedding, last norm, head
   PlanRow total;
-  int64_t scratch_bytes = 0;      // shared by all blocks: residual stream, gradients in flight, logits chunk
-  int64_t weight_bytes = 0;       // weights, gradients and two moments, fp32
-  int64_t packed_bytes = 0;       // copies for the products
+  int64_t scratch_bytes = 0;  // shared by all blocks: residual stream, gradients in flight, logits chunk
+  int64_t weight_bytes = 0;   // weights, gradients and two moments, fp32
+  int64_t packed_bytes = 0;   // copies for the products
   int64_t training_bytes() const { return weight_bytes + packed_bytes + total.activation_bytes; }
 };
 

@@ -1,5 +1,5 @@
-// Routing is a wrapper, not a kind of layer. `Routed` scores rows, selects, runs the inner layer on the sub-list and adds
-// gate * delta back (Raposo et al. 2024, arXiv:2404.02258, eq. 1):
+// Routing is a wrapper, not a kind of layer. `Routed` scores rows, selects, runs the inner layer on the sub-list and
+// adds gate * delta back (Raposo et al. 2024, arXiv:2404.02258, eq. 1):
 //   y_i = x_i + gate(r_i) * inner(x_R)_i  for i in R,   y_i = x_i  otherwise
 // The inner layer is any callable over a list; it never knows that it is wrapped. A dense block is the same inner layer
 // with dense_forward: the list of all rows, and no gate.

@@ -38,7 +38,7 @@ void causal_logits(const RouterContext& c, const RouterActs& r, CF32 x) {
   const F32 logit = c.scratch.predicted.slice(0, N);
   if (c.config.has_predictor()) {
     const F32 hidden = c.scratch.hidden.slice(0, N);
-    c.fc1.forward(hidden, x);                                       // (N,P)
+    c.fc1.forward(hidden, x);  // (N,P)
     predictor_forward(logit, hidden, c.weights.fc1_bias, c.weights.fc2.reshaped({c.weights.fc2.numel()}),
                       c.weights.fc2_bias);
     return;
@@ -99,8 +99,8 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   r.list = sublist(r, S, batch);
   gate_forward(r.gate.slice(0, S), score, r.list.index, c.config.routing.gate);
   r.auxiliary_sum = 0;
-  r.agreement = ruled && how.by == SelectBy::kTopK ? compare(c.scratch.predicted.slice(0, N), r.list.index, N)
-                                                   : Agreement{};
+  r.agreement =
+      ruled && how.by == SelectBy::kTopK ? compare(c.scratch.predicted.slice(0, N), r.list.index, N) : Agreement{};
 }
 
 void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, double scale) {
@@ -111,8 +111,8 @@ void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs&
   Agreement same;
   if (c.config.routing.causal == Causal::kBce) {
     const CF32 score = r.score.slice(0, N);
-    r.auxiliary_sum = bce_with_logits(add_to(dscore), same, score, r.list.index,
-                                      float(scale * c.config.routing.aux_weight));
+    r.auxiliary_sum =
+        bce_with_logits(add_to(dscore), same, score, r.list.index, float(scale * c.config.routing.aux_weight));
     const F32 partial = c.scratch.partial.reshaped({kGradChunks, x.cols()});
     router_backward_weight(add_to(gradient.w), add_to(gradient.bias), dscore, x, {}, partial);
   } else if (c.config.routing.causal == Causal::kPredictor) {
@@ -121,9 +121,8 @@ void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs&
     const int64_t P = hidden.cols();
     std::fill_n(dlogit.data, N, 0.0f);
     r.auxiliary_sum = bce_with_logits(add_to(dlogit), same, logit, r.list.index, float(scale));
-    predictor_backward(hidden, add_to(gradient.fc1_bias), add_to(gradient.fc2.reshaped({P})),
-                       add_to(gradient.fc2_bias), dlogit, c.weights.fc2.reshaped({P}),
-                       c.scratch.partial.reshaped({kGradChunks, 2 * P + 1}));
+    predictor_backward(hidden, add_to(gradient.fc1_bias), add_to(gradient.fc2.reshaped({P})), add_to(gradient.fc2_bias),
+                       dlogit, c.weights.fc2.reshaped({P}), c.scratch.partial.reshaped({kGradChunks, 2 * P + 1}));
     c.fc1.backward_weight(add_to(gradient.fc1), hidden, x);
   }
 }

@@ -17,9 +17,9 @@ enum class SelectBy : uint8_t {
 
 struct Selection {
   SelectBy by = SelectBy::kTopK;
-  float depth = 0;       // added to the causal rule's logit: above 0 more rows, below 0 fewer
-  uint64_t seed = 1;     // of router = random
-  int64_t step = -1;     // of router = random; -1: evaluation, the same numbers every time
+  float depth = 0;    // added to the causal rule's logit: above 0 more rows, below 0 fewer
+  uint64_t seed = 1;  // of router = random
+  int64_t step = -1;  // of router = random; -1: evaluation, the same numbers every time
 };
 
 struct RouterContext {
@@ -35,8 +35,8 @@ struct RouterContext {
 // Throws Error{kWork} naming block and row if a score is not finite.
 void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch, const Selection& how);
 
-// The auxiliary loss of a top-k choice, finished in the forward pass: its targets are known, and its gradients need x of
-// every row, which nobody keeps. `scale` is 1 / (routed blocks * rows of the optimizer step).
+// The auxiliary loss of a top-k choice, finished in the forward pass: its targets are known, and its gradients need x
+// of every row, which nobody keeps. `scale` is 1 / (routed blocks * rows of the optimizer step).
 //   causal = bce:        dscore is set, the router's weight gradient added (times aux_weight)
 //   causal = predictor:  the predictor's gradients are added; x gets none
 // dscore is zero where no auxiliary loss reaches it.

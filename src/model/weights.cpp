@@ -29,12 +29,18 @@ bool follows_its_neighbour(const std::string& name) {
 double start_deviation(const WeightInfo& info, int64_t L) {
   const double fan_in = double(info.shape.cols());
   switch (info.kind) {
-    case Kind::kMatrix: return 1 / std::sqrt(fan_in);
-    case Kind::kOutput: return 1 / std::sqrt(fan_in) / std::sqrt(2.0 * double(L));
-    case Kind::kEmbedding: return 1 / std::sqrt(fan_in);
-    case Kind::kRouter: return info.name.ends_with("bias") ? 0 : 0.02;
-    case Kind::kPredictor: return info.name.ends_with("bias") ? 0 : 1 / std::sqrt(fan_in);
-    case Kind::kNorm: return 0;
+    case Kind::kMatrix:
+      return 1 / std::sqrt(fan_in);
+    case Kind::kOutput:
+      return 1 / std::sqrt(fan_in) / std::sqrt(2.0 * double(L));
+    case Kind::kEmbedding:
+      return 1 / std::sqrt(fan_in);
+    case Kind::kRouter:
+      return info.name.ends_with("bias") ? 0 : 0.02;
+    case Kind::kPredictor:
+      return info.name.ends_with("bias") ? 0 : 1 / std::sqrt(fan_in);
+    case Kind::kNorm:
+      return 0;
   }
   return 0;
 }
@@ -97,9 +103,8 @@ void initialize(WeightSet& set, uint64_t seed) {
     const float deviation = float(start_deviation(info, set.config().num_hidden_layers));
     const float constant = info.kind == Kind::kNorm ? 1.0f : 0.0f;
     const Rng rng(seed, Stream::kInit, uint32_t(hash_bytes(info.name)));
-    parallel_for(w.numel(), 1 << 12, [&](int64_t j) {
-      w[j] = deviation == 0 ? constant : deviation * rng.normal(uint64_t(j));
-    });
+    parallel_for(w.numel(), 1 << 12,
+                 [&](int64_t j) { w[j] = deviation == 0 ? constant : deviation * rng.normal(uint64_t(j)); });
   }
 }
 

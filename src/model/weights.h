@@ -16,18 +16,18 @@
 namespace isobath {
 
 struct RouterWeights {
-  F32 w;     // (D)
-  F32 bias;  // (1) or empty
+  F32 w;                             // (D)
+  F32 bias;                          // (1) or empty
   F32 fc1, fc1_bias, fc2, fc2_bias;  // predictor: (P,D), (P), (1,P), (1), or empty
 };
 
 struct BlockWeights {
-  F32 norm1;       // (D)
-  F32 q, k, v;     // (H*K, D), (G*K, D), (G*K, D)
-  F32 o;           // (D, H*K)
-  F32 norm2;       // (D)
-  F32 gate, up;    // (F, D) each
-  F32 down;        // (D, F)
+  F32 norm1;     // (D)
+  F32 q, k, v;   // (H*K, D), (G*K, D), (G*K, D)
+  F32 o;         // (D, H*K)
+  F32 norm2;     // (D)
+  F32 gate, up;  // (F, D) each
+  F32 down;      // (D, F)
   RouterWeights router;
 
   F32 qkv() const { return {q.data, {q.rows() + k.rows() + v.rows(), q.cols()}}; }
@@ -37,8 +37,8 @@ struct BlockWeights {
 struct Weights {
   F32 embed;  // (V, D)
   std::vector<BlockWeights> block;
-  F32 norm;   // (D)
-  F32 head;   // (V, D); empty when tied
+  F32 norm;  // (D)
+  F32 head;  // (V, D); empty when tied
 
   CF32 output_head() const { return head.empty() ? embed : head; }
 };

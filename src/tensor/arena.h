@@ -31,16 +31,18 @@ class Plan {
   // The view must outlive the arena's construction. Starts on a cache line.
   template <class T>
   void add(std::string name, View<T>& view, Shape shape) {
-    push(std::move(name), shape, int64_t(sizeof(T)), kAlignment,
-         [&view, shape](std::byte* at) { view = {reinterpret_cast<T*>(at), shape}; });
+    push(std::move(name), shape, int64_t(sizeof(T)), kAlignment, [&view, shape](std::byte* at) {
+      view = {reinterpret_cast<T*>(at), shape};
+    });
   }
 
   // The same, but right behind the entry before it, so that neighbours are one larger array
   // (q_proj, k_proj and v_proj are one matrix product).
   template <class T>
   void add_adjacent(std::string name, View<T>& view, Shape shape) {
-    push(std::move(name), shape, int64_t(sizeof(T)), alignof(T),
-         [&view, shape](std::byte* at) { view = {reinterpret_cast<T*>(at), shape}; });
+    push(std::move(name), shape, int64_t(sizeof(T)), alignof(T), [&view, shape](std::byte* at) {
+      view = {reinterpret_cast<T*>(at), shape};
+    });
   }
 
   // What follows shares its bytes with what followed the last mark: scratch of things that never live together.
@@ -52,8 +54,7 @@ class Plan {
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
-  void push(std::string name, Shape shape, int64_t item_bytes, int64_t alignment,
-            std::function<void(std::byte*)> bind);
+  void push(std::string name, Shape shape, int64_t item_bytes, int64_t alignment, std::function<void(std::byte*)> bind);
   std::vector<Entry> entries_;
   int64_t end_ = 0, peak_ = 0;
 };

@@ -16,7 +16,6 @@
 
 namespace isobath {
 
-
 struct LoaderOptions {
   int64_t T = 256;  // tokens per sequence
   int64_t B = 8;    // sequences per batch

@@ -63,10 +63,19 @@ void Metrics::line(const Json& record) {
 }
 
 void Metrics::write(const StepRecord& r) {
-  line({{"event", "step"}, {"step", r.step}, {"loss", r.loss}, {"auxiliary", r.auxiliary},
-        {"gradient_norm", r.norm.model}, {"predictor_norm", r.norm.predictor}, {"learning_rate", r.learning_rate},
-        {"tokens", r.tokens}, {"flops", r.flops}, {"step_ms", r.step_ms}, {"tokens_per_s", r.tokens_per_s},
-        {"peak_share", r.peak_share}, {"layers", layers_to_json(r.layer)}});
+  line({{"event", "step"},
+        {"step", r.step},
+        {"loss", r.loss},
+        {"auxiliary", r.auxiliary},
+        {"gradient_norm", r.norm.model},
+        {"predictor_norm", r.norm.predictor},
+        {"learning_rate", r.learning_rate},
+        {"tokens", r.tokens},
+        {"flops", r.flops},
+        {"step_ms", r.step_ms},
+        {"tokens_per_s", r.tokens_per_s},
+        {"peak_share", r.peak_share},
+        {"layers", layers_to_json(r.layer)}});
 }
 
 void Metrics::write(const EvalRecord& r) {

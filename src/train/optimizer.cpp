@@ -29,7 +29,9 @@ GradientNorms Optimizer::step(WeightSet& weights, WeightSet& gradient, double le
   };
   const float scale[2] = {clip(norms.model), clip(norms.predictor)};
   for (size_t i = 0; i < list.size(); i++) {
-    const AdamW option{.lr = float(learning_rate), .beta1 = float(options_.beta1), .beta2 = float(options_.beta2),
+    const AdamW option{.lr = float(learning_rate),
+                       .beta1 = float(options_.beta1),
+                       .beta2 = float(options_.beta2),
                        .weight_decay = decays(list[i].kind) ? float(options_.weight_decay) : 0.0f};
     adamw_step(weights.at(i), first.at(i), second.at(i), gradient.at(i), option, scale[is_predictor(list[i].kind)],
                step);

@@ -11,29 +11,29 @@
 namespace isobath {
 
 struct DataOptions {
-  std::string path;                  // text, JSONL or token shards: a file or a folder
-  std::string valid_path;            // empty: the split of design section 6
+  std::string path;        // text, JSONL or token shards: a file or a folder
+  std::string valid_path;  // empty: the split of design section 6
   std::string tokenizer = "bytes";
-  int64_t context = 256;             // T
-  int64_t batch = 16;                // sequences per optimizer step
-  int64_t micro_batch = 0;           // sequences in memory at once; 0: all of batch
-  int64_t max_documents = 0;         // per sequence, with document scopes; 0: max(1, T/64)
+  int64_t context = 256;      // T
+  int64_t batch = 16;         // sequences per optimizer step
+  int64_t micro_batch = 0;    // sequences in memory at once; 0: all of batch
+  int64_t max_documents = 0;  // per sequence, with document scopes; 0: max(1, T/64)
 };
 
 struct TrainOptions {
-  int64_t steps = 0;                 // one of these three is the budget
+  int64_t steps = 0;  // one of these three is the budget
   int64_t tokens = 0;
   double flops = 0;
-  double learning_rate = 0;          // peak; 0: 3e-3 * sqrt(128/D)
-  double warmup = 0.02;              // share of the steps
-  double final_rate = 0.1;           // share of the peak at the end of the cosine
+  double learning_rate = 0;  // peak; 0: 3e-3 * sqrt(128/D)
+  double warmup = 0.02;      // share of the steps
+  double final_rate = 0.1;   // share of the peak at the end of the cosine
   double beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1, clip = 1.0;
   uint64_t seed = 1;
-  int64_t eval_every = 0;            // steps; 0: at the end only
-  int64_t eval_windows = 0;          // of validation text per evaluation during the run; 0: all
-  int64_t save_every = 0;            // steps; 0: at the end (and when interrupted)
-  int64_t keep = 2;                  // newest checkpoints to keep
-  int64_t threads = 0;               // 0: as many as there are
+  int64_t eval_every = 0;    // steps; 0: at the end only
+  int64_t eval_windows = 0;  // of validation text per evaluation during the run; 0: all
+  int64_t save_every = 0;    // steps; 0: at the end (and when interrupted)
+  int64_t keep = 2;          // newest checkpoints to keep
+  int64_t threads = 0;       // 0: as many as there are
   std::string out = "runs/isobath";
 };
 

@@ -11,8 +11,8 @@ namespace isobath {
 struct Schedule {
   double peak;
   int64_t steps;
-  double warmup = 0.02;      // share of the steps
-  double final_rate = 0.1;   // share of the peak
+  double warmup = 0.02;     // share of the steps
+  double final_rate = 0.1;  // share of the peak
 
   // Of step 1 to steps.
   double at(int64_t step) const {

@@ -13,8 +13,10 @@ StepBench::StepBench(const ModelConfig& config, int64_t sequences, int64_t T)
       acts_(config, {.sequences = sequences, .T = T, .max_documents = 1}, Purpose::kTrain),
       weights_(config),
       gradient_(config),
-      products_(config, {.max_rows = sequences * T, .exact = acts_.list_sizes(),
-                         .head_rows = head_chunk(config, sequences * T), .backward = true}),
+      products_(config, {.max_rows = sequences * T,
+                         .exact = acts_.list_sizes(),
+                         .head_rows = head_chunk(config, sequences * T),
+                         .backward = true}),
       optimizer_(config, {}) {
   initialize(weights_, 1);
   products_.pack(weights_.weights());
@@ -34,12 +36,16 @@ StepBench::StepBench(const ModelConfig& config, int64_t sequences, int64_t T)
 double StepBench::step_ms() {
   const int64_t N = sequences_ * T_;
   const CI32 begin{begin_.data(), {sequences_ + 1}};
-  const Batch batch{.token = {token_.data(), {N}}, .target = {target_.data(), {N}}, .position = {position_.data(), {N}},
-                    .capacity_begin = begin, .segment_begin = begin, .sequence = {sequence_.data(), {N}},
+  const Batch batch{.token = {token_.data(), {N}},
+                    .target = {target_.data(), {N}},
+                    .position = {position_.data(), {N}},
+                    .capacity_begin = begin,
+                    .segment_begin = begin,
+                    .sequence = {sequence_.data(), {N}},
                     .sequence_id = {id_.data(), {sequences_}}};
   const auto start = std::chrono::steady_clock::now();
-  forward_backward(weights_.weights(), gradient_.weights(), products_, acts_, config_, batch, {.seed = 1, .step = step_},
-                   {.targets = N, .rows = N});
+  forward_backward(weights_.weights(), gradient_.weights(), products_, acts_, config_, batch,
+                   {.seed = 1, .step = step_}, {.targets = N, .rows = N});
   optimizer_.step(weights_, gradient_, 1e-4, ++step_);
   products_.pack(weights_.weights());
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

@@ -13,16 +13,19 @@ namespace isobath {
 namespace {
 
 LoaderOptions loader_options(const RunConfig& c, int64_t sequences) {
-  return {.T = c.data.context, .B = sequences, .seed = c.train.seed, .capacity_scope = c.model.routing.capacity_scope,
-          .attention_scope = c.model.routing.attention_scope, .max_documents = c.data.max_documents};
+  return {.T = c.data.context,
+          .B = sequences,
+          .seed = c.train.seed,
+          .capacity_scope = c.model.routing.capacity_scope,
+          .attention_scope = c.model.routing.attention_scope,
+          .max_documents = c.data.max_documents};
 }
 
 Budget budget_of(const RunConfig& c) {
   const int64_t B = c.data.batch, T = c.data.context;
   if (c.train.flops > 0) return plan_budget(c.model, B, T, c.train.flops);
   const int64_t steps = c.train.steps > 0 ? c.train.steps : std::max<int64_t>(1, c.train.tokens / (B * T));
-  return {.steps = steps, .last_sequences = 0,
-          .flops = double(steps) * double(model_flops(c.model, B, T).training())};
+  return {.steps = steps, .last_sequences = 0, .flops = double(steps) * double(model_flops(c.model, B, T).training())};
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {

@@ -20,15 +20,15 @@ namespace isobath {
 // What one optimizer step did.
 struct StepRecord {
   int64_t step = 0, steps = 0;
-  double loss = 0;             // nats per scored token of this step
-  double auxiliary = 0;        // mean binary cross-entropy of rule and top-k choice, 0 without one
+  double loss = 0;       // nats per scored token of this step
+  double auxiliary = 0;  // mean binary cross-entropy of rule and top-k choice, 0 without one
   GradientNorms norm;
   double learning_rate = 0;
-  int64_t tokens = 0;          // seen so far
-  double flops = 0;            // model FLOPs spent so far
+  int64_t tokens = 0;  // seen so far
+  double flops = 0;    // model FLOPs spent so far
   double step_ms = 0;
   double tokens_per_s = 0;
-  double peak_share = 0;       // of the measured fp32 FMA peak
+  double peak_share = 0;  // of the measured fp32 FMA peak
   std::vector<LayerRouting> layer;
 };
 

@@ -71,10 +71,16 @@ fs::path Trainer::save(bool interrupted) {
     std::vector<NamedTensor> moments = named(s.optimizer.first, "m.");
     for (NamedTensor& tensor : named(s.optimizer.second, "v.")) moments.push_back(std::move(tensor));
     write_safetensors(folder / "optimizer.safetensors", moments);
-    write_json(folder / "state.json",
-               {{"version", 1}, {"isobath", ISOBATH_VERSION}, {"step", s.step}, {"steps", s.budget.steps},
-                {"sequences", s.sequences}, {"tokens", s.record.tokens}, {"flops", s.spent},
-                {"corpus", s.corpus_hash}, {"interrupted", interrupted}, {"options", options_to_json(s.config)}});
+    write_json(folder / "state.json", {{"version", 1},
+                                       {"isobath", ISOBATH_VERSION},
+                                       {"step", s.step},
+                                       {"steps", s.budget.steps},
+                                       {"sequences", s.sequences},
+                                       {"tokens", s.record.tokens},
+                                       {"flops", s.spent},
+                                       {"corpus", s.corpus_hash},
+                                       {"interrupted", interrupted},
+                                       {"options", options_to_json(s.config)}});
   });
   return s.saved;
 }
@@ -92,8 +98,9 @@ void Trainer::resume(const fs::path& checkpoint) {
       const bool free = key == "path" || key == "valid_path" || key == "tokenizer" || key == "out" || key == "keep" ||
                         key == "threads" || key.starts_with("eval_") || key.starts_with("save_");
       const Json& stored = state["options"][section][key];
-      require(free || stored == value, "{}: the run has {}.{} = {}, not {}; resume with the same value, or start a new run",
-              path.string(), section, key, stored.dump(), value.dump());
+      require(free || stored == value,
+              "{}: the run has {}.{} = {}, not {}; resume with the same value, or start a new run", path.string(),
+              section, key, stored.dump(), value.dump());
     }
   const TensorFolder folder(checkpoint);
   read_weights(s.model.weights, {folder.names(), [&](const std::string& name, F32 into) { folder.read(name, into); },

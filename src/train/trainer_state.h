@@ -29,7 +29,7 @@ struct Trainer::State {
   double spent = 0;       // model FLOPs
   int64_t flops_per_sequence = 0;
   StepRecord record;
-  fs::path saved;         // the newest checkpoint
+  fs::path saved;  // the newest checkpoint
 };
 
 // Makes the folder of a run; a new run does not write over another's checkpoints.
