@@ -89,12 +89,17 @@ void add_eval(CLI::App& app, Run& run) {
   command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
   command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")
+      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  command->add_option("--windows", a->windows, "only the first so many windows; 0: all")->capture_default_str();
-  command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
+  command->add_option("--windows", a->windows, "only the first so many windows; 0: all")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--threads", a->threads, "0: as many as there are cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_eval(*a); }; });
 }

@@ -150,7 +150,9 @@ void add_generate(CLI::App& app, Run& run) {
   command
       ->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
-  command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
+  command->add_option("--threads", a->threads, "0: as many as there are cores")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--quiet,-q", a->quiet, "no statistics");
   command->add_flag("--json", a->json, "print texts and tokens as JSON");
   command->callback([a, &run] { run = [a] { return run_generate(*a); }; });

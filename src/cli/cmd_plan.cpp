@@ -69,6 +69,7 @@ int run_plan(const Arguments& a) {
   read_toml(a.config, run);
   a.flags.apply(run);
   ModelConfig& config = run.model;
+  check_sizes(run.data);
   config.vocab_size = a.vocab_size > 0 ? a.vocab_size : Tokenizer::load(run.data.tokenizer).vocab_size();
   resolve(config, run.data.context);
   const int64_t micro = run.data.micro_batch > 0 ? run.data.micro_batch : run.data.batch;
@@ -111,7 +112,7 @@ void add_plan(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("plan", "What a model costs, beside its dense twin; nothing is trained");
   command->footer(kFooter);
   command->add_option("config", a->config, "TOML file")->required();
-  command->add_option("--vocab-size", a->vocab_size, "instead of the tokenizer's");
+  command->add_option("--vocab-size", a->vocab_size, "instead of the tokenizer's")->check(CLI::PositiveNumber);
   command->add_flag("--json", a->json, "print a JSON object");
   a->flags.add(*command, {"model", "routing", "data", "train"});
   command->callback([a, &run] { run = [a] { return run_plan(*a); }; });

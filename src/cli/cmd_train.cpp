@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "checkpoint/checkpoints.h"
 #include "cli/command.h"
 #include "cli/flags.h"
@@ -14,6 +15,7 @@ namespace {
 struct Arguments {
   std::string config, resume;
   OptionFlags flags;
+  double peak_gflops = 0;
   bool quiet = false;
 };
 
@@ -51,7 +53,9 @@ int run_train(const Arguments& a) {
   const Tokenizer tokenizer = Tokenizer::load(config.data.tokenizer);
   check_options(config);
   const Corpus corpus = Corpus::load(config.data.path, tokenizer, config.data.valid_path);
-  const MachinePeak peak = measure_machine_peak();
+  if (config.train.threads > 0) set_thread_count(int(config.train.threads));  // the peak is of the threads in use
+  MachinePeak peak = measure_machine_peak(a.peak_gflops > 0 ? 0 : 0.3);
+  if (a.peak_gflops > 0) peak.fma_gflop_s = a.peak_gflops;
   Trainer trainer(config, tokenizer, corpus, peak);
   if (!a.resume.empty()) trainer.resume(find_model_folder(a.resume));
   if (!a.quiet) std::printf("%s", banner(trainer, corpus, peak).c_str());
@@ -69,8 +73,6 @@ int run_train(const Arguments& a) {
             std::fflush(stdout);
             warn_of_extreme_shares(r);
           },
-      .on_save = {},
-      .on_eval_progress = {},
       .stop = interrupted,
   });
   progress.clear();
@@ -90,6 +92,10 @@ void add_train(CLI::App& app, Run& run) {
   command->footer(kFooter);
   command->add_option("config", a->config, "TOML file with [model], [routing], [data], [train]");
   command->add_option("--resume", a->resume, "run or checkpoint folder to go on from; its options are the defaults");
+  command
+      ->add_option("--peak", a->peak_gflops, "the machine's GFLOP/s that speed is a share of; 0: measured at the start")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--quiet", a->quiet, "no banner");
   a->flags.add(*command, {"model", "routing", "data", "train"});
   command->callback([a, &run] { run = [a] { return run_train(*a); }; });

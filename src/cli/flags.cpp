@@ -58,7 +58,7 @@ void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections) {
     } else {
       option = app.add_option_function<T>(flag_names(key), store, help);
       if constexpr (requires { value.push_back(value[0]); } && !std::is_same_v<T, std::string>)
-        option->delimiter(',')->expected(1, 1000);
+        option->delimiter(',')->allow_extra_args(false);  // what follows may be the config
     }
     option->default_str(shown(value))->group(section);
   });

@@ -1,7 +1,11 @@
+#include <algorithm>
+#include <cerrno>
 #include <clocale>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
+#include <string>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -17,6 +21,34 @@ constexpr const char* kFooter =
     "  isobath inspect runs/tiny --text 'In the beginning'  see which token went how deep\n\n"
     "Exit codes: 0 done, or interrupted and saved; 1 failed during work; 2 wrong usage or input.";
 
+// One line, whatever an error text holds: programs read it too.
+int report(std::string message, int exit_code) {
+  isobath::cli::clear_progress();
+  std::replace_if(
+      message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  std::fprintf(stderr, "error: %s\n", message.c_str());
+  return exit_code;
+}
+
+// Output that did not arrive is a failure: a report on a full disk is not a report.
+int checked_output(int exit_code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  return report("cannot write to standard output: " + std::string(std::strerror(errno)), 1);
+}
+
+int parse_failure(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
+  if (error.get_exit_code() == 0) return checked_output(app.exit(error));  // --help, --version
+  const auto named = app.get_subcommands();
+  if (!named.empty()) return report(fmt::format("{}; see 'isobath {} --help'", error.what(), named[0]->get_name()), 2);
+  std::string commands;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    commands += (commands.empty() ? "" : ", ") + command->get_name();
+  const std::string found = first.empty()            ? "no command"
+                            : first.starts_with('-') ? "unknown flag " + first
+                                                     : "unknown command " + first;
+  return report(fmt::format("{}, expected one of {}; see 'isobath --help'", found, commands), 2);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -26,9 +58,6 @@ int main(int argc, char** argv) {
   app.footer(kFooter);
   app.set_version_flag("--version", std::string("isobath ") + ISOBATH_VERSION);
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
-    return "error: " + std::string(error.what()) + "; see '" + failed->get_display_name() + " --help'\n";
-  });
   Run run;
   add_train(app, run);
   add_eval(app, run);
@@ -40,20 +69,14 @@ int main(int argc, char** argv) {
   add_demo(app, run);
   try {
     app.parse(argc, argv);
-    return run();
+    return checked_output(run());
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return parse_failure(app, error, argc > 1 ? argv[1] : "");
   } catch (const isobath::Error& error) {
-    clear_progress();
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return int(error.fault());
+    return report(error.what(), int(error.fault()));
   } catch (const std::bad_alloc&) {
-    clear_progress();
-    std::fprintf(stderr, "error: out of memory; lower batch, context or model size (see 'isobath plan')\n");
-    return 1;
+    return report("out of memory; lower batch, context or model size (see 'isobath plan')", 1);
   } catch (const std::exception& error) {
-    clear_progress();
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
+    return report(error.what(), 1);
   }
 }

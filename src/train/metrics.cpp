@@ -27,14 +27,16 @@ Json layers_to_json(const std::vector<LayerRouting>& layers) {
   return list;
 }
 
-// The lines up to a step; a last line cut short by a kill is dropped with the later ones.
+// The lines up to a step; a last line cut short by a kill is dropped with the later ones. An evaluation at that very
+// step is made again by the resumed run.
 std::string kept_lines(const fs::path& path, int64_t step) {
   std::string kept, text;
   std::istringstream lines(read_file(path));
   while (std::getline(lines, text)) {
-    const Json json = Json::parse(text, nullptr, false);
-    if (json.is_object() && json.value("step", int64_t{0}) <= step && json.value("event", "") != "end")
-      kept += text + '\n';
+    Json json = Json::parse(text, nullptr, false);
+    if (!json.is_object() || !json["step"].is_number_integer()) continue;
+    const int64_t at = json["step"];
+    if ((json["event"] == "step" && at <= step) || (json["event"] == "eval" && at < step)) kept += text + '\n';
   }
   return kept;
 }

@@ -2,6 +2,8 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
+#include <cmath>
 #include <type_traits>
 
 #include "base/error.h"
@@ -111,23 +113,32 @@ void options_from_json(const nlohmann::json& json, RunConfig& config) {
     using T = std::decay_t<decltype(value)>;
     const auto& stored = json.at(section).at(key);
     if constexpr (Enum<T>) {
-      for (size_t i = 0; i < kNames<T>.size(); i++)
-        if (stored == kNames<T>[i]) value = T(i);
+      const auto known = std::find(kNames<T>.begin(), kNames<T>.end(), stored.template get<std::string>());
+      require(known != kNames<T>.end(), "{}.{} is {}, expected one of {}", section, key, stored.dump(), names_of<T>());
+      value = T(known - kNames<T>.begin());
     } else {
       value = stored.template get<T>();
     }
   });
 }
 
-void check_options(const RunConfig& c) {
-  const DataOptions& d = c.data;
-  const TrainOptions& t = c.train;
-  require(!d.path.empty(), "data.path is missing: name a text file or folder (--path)");
+void check_sizes(const DataOptions& d) {
   require(d.context >= 1 && d.context < (1 << 24), "data.context is {}, expected 1 to 16777215", d.context);
-  require(d.batch >= 1, "data.batch is {}, expected 1 or more", d.batch);
+  require(d.batch >= 1 && d.batch <= (int64_t{1} << 30) / d.context, "data.batch is {}, expected 1 to {} (2^30 tokens)",
+          d.batch, (int64_t{1} << 30) / d.context);
   require(d.micro_batch >= 0 && d.micro_batch <= d.batch, "data.micro_batch is {}, expected 0 to batch ({})",
           d.micro_batch, d.batch);
   require(d.max_documents >= 0, "data.max_documents is {}, expected 0 or more", d.max_documents);
+}
+
+void check_options(const RunConfig& c) {
+  for_each_option(c, [](const char* section, const char* key, const auto& value, auto) {
+    if constexpr (std::is_floating_point_v<std::decay_t<decltype(value)>>)
+      require(std::isfinite(value), "{}.{} is {}, expected a finite number", section, key, value);
+  });
+  const TrainOptions& t = c.train;
+  require(!c.data.path.empty(), "data.path is missing: name a text file or folder (--path)");
+  check_sizes(c.data);
   require(t.steps >= 0 && t.tokens >= 0 && t.flops >= 0, "the budget is negative; expected steps, tokens or flops > 0");
   require((t.steps > 0) + (t.tokens > 0) + (t.flops > 0) == 1,
           "found {} budgets, expected exactly one of --steps, --tokens, --flops",

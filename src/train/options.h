@@ -89,7 +89,9 @@ void read_toml(const fs::path& path, RunConfig& config);
 nlohmann::json options_to_json(const RunConfig& config);
 void options_from_json(const nlohmann::json& json, RunConfig& config);
 
-// Checks ranges and that exactly one budget is given. Throws Error naming key, value and expectation.
+// Checks ranges, and that a text and exactly one budget are given. Throws Error naming key, value and expectation.
 void check_options(const RunConfig& config);
+// Of these, what a plan of memory and work needs: the sizes of batches.
+void check_sizes(const DataOptions& data);
 
 }  // namespace isobath

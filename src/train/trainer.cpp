@@ -23,13 +23,33 @@ LoaderOptions loader_options(const RunConfig& c, int64_t sequences) {
 
 Budget budget_of(const RunConfig& c) {
   const int64_t B = c.data.batch, T = c.data.context;
+  const double per_sequence = double(model_flops(c.model, 1, T).training());
   if (c.train.flops > 0) return plan_budget(c.model, B, T, c.train.flops);
-  const int64_t steps = c.train.steps > 0 ? c.train.steps : std::max<int64_t>(1, c.train.tokens / (B * T));
-  return {.steps = steps, .last_sequences = 0, .flops = double(steps) * double(model_flops(c.model, B, T).training())};
+  if (c.train.steps > 0)
+    return {.steps = c.train.steps, .last_sequences = 0, .flops = double(c.train.steps * B) * per_sequence};
+  require(c.train.tokens >= T,
+          "a budget of {} tokens is less than one sequence of {}; raise --tokens or lower --context", c.train.tokens,
+          T);
+  return plan_budget(c.model, B, T, double(c.train.tokens) / double(T) * per_sequence);
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+}
+
+bool all_finite(CF32 x) {
+  return std::all_of(x.data, x.data + x.numel(), [](float v) { return std::isfinite(v); });
+}
+
+// Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass
+// left, the inputs of the blocks are as they were.
+std::string first_not_finite(const Activations& acts, int64_t rows) {
+  const size_t L = acts.block.size();
+  for (size_t l = 0; l <= L; l++) {
+    const CF32 input = l < L ? acts.block[l].saved.slice(0, acts.block[l].list.rows) : acts.x.slice(0, rows);
+    if (!all_finite(input)) return l == 0 ? "the embedding" : fmt::format("the output of block {}", l - 1);
+  }
+  return "the output head";
 }
 
 }  // namespace
@@ -67,7 +87,11 @@ Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& 
 
 Trainer::Trainer(const RunConfig& config, const Tokenizer& tokenizer, const Corpus& corpus, const MachinePeak& peak) {
   if (config.train.threads > 0) set_thread_count(int(config.train.threads));
-  state_ = std::make_unique<State>(resolved(config, tokenizer), tokenizer, corpus, peak);
+  const RunConfig run = resolved(config, tokenizer);
+  require(corpus.train.size() > run.data.context,
+          "{}: {} tokens to train on, expected at least context + 1 = {}; use more text or a smaller context",
+          run.data.path, corpus.train.size(), run.data.context + 1);
+  state_ = std::make_unique<State>(run, tokenizer, corpus, peak);
 }
 
 Trainer::~Trainer() = default;
@@ -99,6 +123,7 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
     const Batch& batch = loader.train(first + at, std::min(micro, count - at));
     loss += forward_backward(model.weights.weights(), gradient.weights(), *model.products, acts, config.model, batch,
                              how, scale);
+    if (!std::isfinite(loss)) fail_work("the loss is {}, first seen in {}", loss, first_not_finite(acts, batch.rows()));
     add_routing(record.layer, config.model, acts, batch.rows());
     for (const BlockActs& b : acts.block) auxiliary += b.router.auxiliary_sum;
     spent += double(model_flops_of(batch));
@@ -118,31 +143,42 @@ int64_t Trainer::State::model_flops_of(const Batch& batch) {
   return flops_per_sequence * sequences;
 }
 
-const StepRecord& Trainer::step() {
-  State& s = *state_;
+void Trainer::State::advance() {
   const auto start = std::chrono::steady_clock::now();
-  const int64_t B = s.config.data.batch;
-  const bool short_one = s.step + 1 == s.budget.steps && s.budget.last_sequences > 0;
-  const int64_t count = short_one ? s.budget.last_sequences : B;
+  const bool short_one = step + 1 == budget.steps && budget.last_sequences > 0;
+  const int64_t count = short_one ? budget.last_sequences : config.data.batch;
   try {
-    s.accumulate(s.sequences, count);
-    if (!std::isfinite(s.record.loss)) fail_work("the loss is {}", s.record.loss);
-    s.record.learning_rate = s.schedule.at(s.step + 1);
-    s.record.norm = s.optimizer.step(s.model.weights, s.gradient, s.record.learning_rate, s.step + 1);
+    accumulate(sequences, count);
+    record.learning_rate = schedule.at(step + 1);
+    record.norm = optimizer.step(model.weights, gradient, record.learning_rate, step + 1);
   } catch (const Error& error) {
-    fail_work("step {}: {}; {}", s.step + 1, error.what(),
-              s.saved.empty() ? "no checkpoint was written yet" : "the last good checkpoint is " + s.saved.string());
+    fail_work("step {}: {}", step + 1, error.what());
   }
-  s.model.products->pack(s.model.weights.weights());
-  s.step++;
-  s.sequences += count;
-  s.record.step = s.step;
-  s.record.flops = s.spent;
-  s.record.step_ms = milliseconds_since(start);
-  s.record.tokens_per_s = double(count * s.config.data.context) / (s.record.step_ms / 1e3);
-  s.record.peak_share = double(utilisation_flops(s.config.model, count, s.config.data.context)) /
-                        (s.record.step_ms * 1e6) / std::max(1e-9, s.peak.fma_gflop_s);
-  return s.record;
+  model.products->pack(model.weights.weights());
+  step++;
+  sequences += count;
+  record.step = step;
+  record.flops = spent;
+  record.step_ms = milliseconds_since(start);
+  record.tokens_per_s = double(count * config.data.context) / (record.step_ms / 1e3);
+  record.peak_share = double(utilisation_flops(config.model, count, config.data.context)) / (record.step_ms * 1e6) /
+                      std::max(1e-9, peak.fma_gflop_s);
+}
+
+// Runs f(); an error on the way is a failure during work and names the last good checkpoint.
+template <class F>
+void Trainer::State::guarded(F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    fail_work("{}; {}", error.what(),
+              saved.empty() ? "no checkpoint was written yet" : "the last good checkpoint is " + saved.string());
+  }
+}
+
+const StepRecord& Trainer::step() {
+  state_->guarded([&] { state_->advance(); });
+  return state_->record;
 }
 
 EvalRecord Trainer::evaluate(const Observer& observer, int64_t windows) {
@@ -159,7 +195,7 @@ EvalRecord Trainer::evaluate(const Observer& observer, int64_t windows) {
 TrainResult Trainer::run(const Observer& observer) {
   State& s = *state_;
   const TrainOptions& o = s.config.train;
-  prepare_folder(o.out, s.step > 0);
+  prepare_folder(o.out, s.saved);
   Metrics metrics(o.out, s.step);
   const auto evaluate_now = [&](int64_t windows) {
     const EvalRecord record = evaluate(observer, windows);
@@ -171,23 +207,24 @@ TrainResult Trainer::run(const Observer& observer) {
     const fs::path folder = save(interrupted);
     if (observer.on_save) observer.on_save(folder);
   };
-
-  bool stopped = observer.stop && observer.stop();
-  while (s.step < s.budget.steps && !stopped) {
-    const StepRecord& record = step();
-    metrics.write(record);
-    if (observer.on_step) observer.on_step(record);
-    stopped = observer.stop && observer.stop();
-    const bool last = s.step == s.budget.steps;
-    if (!last && !stopped && o.eval_every > 0 && s.step % o.eval_every == 0) evaluate_now(o.eval_windows);
-    if (!last && !stopped && o.save_every > 0 && s.step % o.save_every == 0) save_now(false);
-  }
+  const auto due = [&](int64_t every) { return every > 0 && s.step > 0 && s.step % every == 0; };
 
   TrainResult result;
-  result.interrupted = s.step < s.budget.steps;
-  save_now(result.interrupted);
-  if (!result.interrupted) result.final_eval = evaluate_now(0);
-  metrics.end(s.step, result.interrupted);
+  s.guarded([&] {
+    bool stopped = observer.stop && observer.stop();
+    while (s.step < s.budget.steps && !stopped) {
+      if (due(o.eval_every)) evaluate_now(o.eval_windows);  // after saving: a run resumed here evaluates here
+      s.advance();
+      metrics.write(s.record);
+      if (observer.on_step) observer.on_step(s.record);
+      stopped = observer.stop && observer.stop();
+      if (s.step < s.budget.steps && !stopped && due(o.save_every)) save_now(false);
+    }
+    result.interrupted = s.step < s.budget.steps;
+    save_now(result.interrupted);
+    if (!result.interrupted) result.final_eval = evaluate_now(0);
+    metrics.end(s.step, result.interrupted);
+  });
   result.last = s.record;
   result.checkpoint = s.saved;
   return result;

@@ -40,11 +40,11 @@ struct EvalRecord {
 
 // Where a run is watched from. All may be empty.
 struct Observer {
-  std::function<void(const StepRecord&)> on_step;
-  std::function<void(const EvalRecord&)> on_eval;
-  std::function<void(const fs::path& folder)> on_save;
-  std::function<void(int64_t done, int64_t of)> on_eval_progress;
-  std::function<bool()> stop;  // asked after every step: save and return
+  std::function<void(const StepRecord&)> on_step = {};
+  std::function<void(const EvalRecord&)> on_eval = {};
+  std::function<void(const fs::path& folder)> on_save = {};
+  std::function<void(int64_t done, int64_t of)> on_eval_progress = {};
+  std::function<bool()> stop = {};  // asked after every step: save and return
 };
 
 struct TrainResult {

@@ -1,4 +1,7 @@
 // A run's checkpoints: the model folder that other programs read, plus what makes the next step have the same bits.
+#include <unistd.h>
+
+#include <cerrno>
 #include <system_error>
 
 #include "base/error.h"
@@ -24,27 +27,47 @@ void read_moments(WeightSet& set, const TensorFolder& file, const std::string& p
 
 void write_json(const fs::path& path, const Json& json) { replace_file(path, json.dump(2) + "\n"); }
 
-Json parse_state(const fs::path& path) {
-  Json state = Json::parse(read_file(path), nullptr, false);
-  require(state.is_object() && state.contains("step") && state.contains("sequences") && state.contains("options"),
-          "{}: not the state of a training run, or damaged; resume from another checkpoint", path.string());
+// What state.json says. Everything is checked before anything of a Trainer is changed.
+struct StoredState {
+  int64_t step, sequences, tokens;
+  double flops;
+  uint64_t corpus;
+  RunConfig options;
+};
+
+StoredState read_state(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / "state.json";
+  require(fs::exists(path),
+          "{} holds a model but no state of a training run (state.json is missing); nothing to resume",
+          checkpoint.string());
+  const std::string text = read_file(path);
+  StoredState state;
+  try {
+    const Json json = Json::parse(text);
+    state.step = json.at("step");
+    state.sequences = json.at("sequences");
+    state.tokens = json.at("tokens");
+    state.flops = json.at("flops");
+    state.corpus = json.at("corpus");
+    options_from_json(json.at("options"), state.options);
+  } catch (const std::exception& error) {  // JSON's, or an option's
+    fail("{}: not the state of a training run, or damaged ({}); resume from another checkpoint", path.string(),
+         error.what());
+  }
+  require(state.step >= 0 && state.sequences >= 0 && state.tokens >= 0 && state.flops >= 0,
+          "{}: a negative count, so it is damaged; resume from another checkpoint", path.string());
   return state;
+}
+
+// What may differ in a resumed run: where things lie, how often it is looked at. The rest would change the next step.
+bool may_change(std::string_view key) {
+  return key == "path" || key == "valid_path" || key == "tokenizer" || key == "out" || key == "keep" ||
+         key == "threads" || key.starts_with("eval_") || key.starts_with("save_");
 }
 
 }  // namespace
 
-RunConfig stored_options(const fs::path& checkpoint) {
-  const fs::path path = checkpoint / "state.json";
-  require(fs::exists(path), "{} holds a model but no state of a training run ({} is missing); nothing to resume",
-          checkpoint.string(), path.filename().string());
-  RunConfig config;
-  try {
-    options_from_json(parse_state(path)["options"], config);
-  } catch (const nlohmann::json::exception&) {
-    fail("{}: the options of the run are damaged; resume from another checkpoint", path.string());
-  }
-  return config;
-}
+RunConfig stored_options(const fs::path& checkpoint) { return read_state(checkpoint).options; }
 
 void save_model(const fs::path& folder, const Model& model, const Tokenizer& tokenizer) {
   write_safetensors(folder / "model.safetensors", named(model.weights));
@@ -54,14 +77,18 @@ void save_model(const fs::path& folder, const Model& model, const Tokenizer& tok
   write_json(folder / "config.json", config);
 }
 
-void prepare_folder(const fs::path& out, bool resumed) {
+void prepare_folder(const fs::path& out, const fs::path& resumed) {
   std::error_code error;
   fs::create_directories(out, error);
   if (error) fail("cannot make the folder {}: {}", out.string(), error.message());
-  remove_unfinished(out);
-  if (!resumed && latest_checkpoint(out))
+  const bool own = !resumed.empty() && fs::equivalent(parent_folder(resumed), out, error);
+  if (!own && latest_checkpoint(out))
     fail("{} holds the checkpoints of another run; go on with it (--resume), or name another folder (--out)",
          out.string());
+  if (::access(out.c_str(), W_OK | X_OK) != 0)
+    fail("cannot write in the folder {}: {}; name another one (--out)", out.string(),
+         std::generic_category().message(errno));
+  remove_unfinished(out);
 }
 
 fs::path Trainer::save(bool interrupted) {
@@ -87,32 +114,30 @@ fs::path Trainer::save(bool interrupted) {
 
 void Trainer::resume(const fs::path& checkpoint) {
   State& s = *state_;
-  const fs::path path = checkpoint / "state.json";
-  const Json state = parse_state(path);
-  require(state["corpus"] == s.corpus_hash,
-          "{}: the run was trained on other text than {}; name the same text, or start a new run", path.string(),
+  const StoredState state = read_state(checkpoint);
+  const std::string where = (checkpoint / "state.json").string();
+  require(state.corpus == s.corpus_hash,
+          "{}: the run was trained on other text than {}; name the same text, or start a new run", where,
           s.config.data.path);
-  const Json now = options_to_json(s.config);
-  for (const char* section : {"model", "routing", "data", "train"})
-    for (const auto& [key, value] : now[section].items()) {
-      const bool free = key == "path" || key == "valid_path" || key == "tokenizer" || key == "out" || key == "keep" ||
-                        key == "threads" || key.starts_with("eval_") || key.starts_with("save_");
-      const Json& stored = state["options"][section][key];
-      require(free || stored == value,
-              "{}: the run has {}.{} = {}, not {}; resume with the same value, or start a new run", path.string(),
-              section, key, stored.dump(), value.dump());
-    }
+  const Json now = options_to_json(s.config), stored = options_to_json(state.options);
+  for_each_option(s.config, [&](const char* section, const char* key, const auto&, auto) {
+    const Json &had = stored[section][key], &has = now[section][key];
+    require(may_change(key) || had == has,
+            "{}: the run has {}.{} = {}, not {}; resume with the same value, or start a new run", where, section, key,
+            had.dump(), has.dump());
+  });
+  require(state.step <= s.budget.steps, "{}: step {} of {}, so it is damaged; resume from another checkpoint", where,
+          state.step, s.budget.steps);
   const TensorFolder folder(checkpoint);
   read_weights(s.model.weights, {folder.names(), [&](const std::string& name, F32 into) { folder.read(name, into); },
                                  checkpoint.string()});
   const TensorFolder moments(checkpoint / "optimizer.safetensors");
   read_moments(s.optimizer.first, moments, "m.");
   read_moments(s.optimizer.second, moments, "v.");
-  s.step = state["step"];
-  s.sequences = state["sequences"];
-  s.record.tokens = state["tokens"];
-  s.record.step = s.step;
-  s.record.flops = s.spent = state["flops"];
+  s.record.step = s.step = state.step;
+  s.sequences = state.sequences;
+  s.record.tokens = state.tokens;
+  s.record.flops = s.spent = state.flops;
   s.saved = checkpoint;
   s.model.products->pack(s.model.weights.weights());
 }

@@ -8,7 +8,10 @@ namespace isobath {
 struct Trainer::State {
   State(const RunConfig& config, const Tokenizer& tokenizer, const Corpus& corpus, const MachinePeak& peak);
 
+  void advance();  // one step
   void accumulate(int64_t first, int64_t count);
+  template <class F>
+  void guarded(F f);
   int64_t model_flops_of(const Batch& batch);
 
   RunConfig config;
@@ -32,7 +35,8 @@ struct Trainer::State {
   fs::path saved;  // the newest checkpoint
 };
 
-// Makes the folder of a run; a new run does not write over another's checkpoints.
-void prepare_folder(const fs::path& out, bool resumed);
+// Makes the folder of a run, which may hold no other run's checkpoints. `resumed`: the checkpoint that the run goes on
+// from, if any. Throws Error{kInput} where nothing can be written.
+void prepare_folder(const fs::path& out, const fs::path& resumed);
 
 }  // namespace isobath

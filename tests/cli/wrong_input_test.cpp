@@ -1,0 +1,320 @@
+// Wrong input: one line on standard error that names what was found, what was expected and the way out; exit code 2
+// before work starts and 1 during it; and nothing is written or lost.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cmath>
+
+#include "cli_support.h"
+#include "support/full_disk.h"
+
+namespace isobath {
+namespace {
+
+using namespace testing;
+
+// The words that the one line of error must hold.
+using Words = std::vector<std::string>;
+
+void expect_failure(const Ended& ended, int code, const Words& words) {
+  EXPECT_EQ(ended.signal, 0);
+  EXPECT_EQ(ended.code, code) << ended.error;
+  const std::vector<std::string> lines = lines_of(ended.error);
+  ASSERT_FALSE(lines.empty());
+  EXPECT_TRUE(lines.size() == 1 || code == 1) << ended.error;  // during work progress goes there too
+  EXPECT_TRUE(lines.back().starts_with("error: ")) << lines.back();
+  EXPECT_GT(lines.back().size(), 20u) << lines.back();
+  for (const std::string& word : words) expect_in(lines.back(), word);
+}
+
+class WrongInput : public ::testing::Test {
+ protected:
+  // The run is refused before it has made its folder.
+  void refused(const Arguments& more, const Words& words) {
+    SCOPED_TRACE(::testing::PrintToString(more));
+    expect_failure(run(work_.train(more)), 2, words);
+    EXPECT_FALSE(fs::exists(work_.out));
+  }
+  void refused_config(const std::string& toml, const Words& words) {
+    SCOPED_TRACE(toml);
+    const std::string config = work_.dir.write("wrong.toml", toml).string();
+    expect_failure(run({"train", config, "--path", work_.text, "--out", work_.out, "--peak", "100"}), 2, words);
+    EXPECT_FALSE(fs::exists(work_.out));
+  }
+  Workplace work_;
+};
+
+TEST_F(WrongInput, words_on_the_command_line) {
+  const auto wrong = [](const Arguments& arguments, const Words& words) {
+    SCOPED_TRACE(::testing::PrintToString(arguments));
+    expect_failure(run(arguments), 2, words);
+  };
+  wrong({}, {"no command", "train", "isobath --help"});
+  wrong({"trian"}, {"unknown command trian", "train", "isobath --help"});
+  wrong({"--verbose"}, {"unknown flag --verbose", "isobath --help"});
+  refused({"--stpes", "3"}, {"--stpes", "isobath train --help"});
+  refused({"--steps"}, {"--steps", "isobath train --help"});
+  refused({"--steps", "many"}, {"--steps", "many", "isobath train --help"});
+  refused({"--batch", "1.5"}, {"--batch", "1.5"});
+  refused({"--seed", "-1"}, {"--seed", "-1"});
+  refused({"--gate", "relu"}, {"--gate", "relu", "raw", "sigmoid", "tanh"});
+  refused({"--router-bias", "maybe"}, {"--router-bias", "maybe"});
+  refused({"--capacity", "0.5,x"}, {"--capacity", "x"});
+  refused({"--peak", "-1"}, {"--peak", "-1"});
+  refused({"second.toml"}, {"second.toml"});
+  wrong({"generate"}, {"model", "isobath generate --help"});
+  wrong({"eval", "x"}, {"--path", "isobath eval --help"});
+  wrong({"plan", work_.config, "--batch", "0"}, {"data.batch is 0"});
+  wrong({"plan", work_.config, "--vocab-size", "-3"}, {"--vocab-size", "-3"});
+  wrong({"tokenize"}, {"--path", "--text"});
+  wrong({"tokenize", "--tokenizer", "no/such", "--text", "x"}, {"no/such"});
+}
+
+TEST_F(WrongInput, config_files) {
+  refused_config("[model]\nhiden_size = 3\n", {"wrong.toml:2", "unknown key model.hiden_size"});
+  refused_config("[modle]\nhidden_size = 3\n", {"wrong.toml:2", "unknown key modle.hidden_size"});
+  refused_config("[train]\nsteps = \"four\"\n", {"wrong.toml:2", "train.steps", "a whole number"});
+  refused_config("[train]\n\nsteps = = 4\n", {"wrong.toml:3"});
+  refused_config("[train\nsteps = 4\n", {"wrong.toml:1"});
+  refused_config(
+      "\x7f"
+      "ELF\x01\x02",
+      {"wrong.toml:1"});
+  expect_failure(run({"train", "no/such.toml", "--out", work_.out}), 2, {"no/such.toml", "No such file"});
+  expect_failure(run({"train", work_.dir.path().string(), "--out", work_.out}), 2, {"it is a folder, expected a file"});
+}
+
+TEST_F(WrongInput, texts) {
+  refused({"--path", "no/such.txt"}, {"no/such.txt", "No such file"});
+  refused({"--path", work_.dir.write("empty.txt", "").string()}, {"empty.txt"});
+  refused({"--path", work_.dir.write("short.txt", "short").string()}, {"short.txt", "context + 1 = 25"});
+  refused({"--valid-path", "no/such.txt"}, {"no/such.txt"});
+  refused({"--tokenizer", "no/such"}, {"no/such"});
+  expect_failure(run({"train", "--steps", "3", "--out", work_.out}), 2, {"data.path is missing", "--path"});
+}
+
+TEST_F(WrongInput, models) {
+  refused({"--capacity", "0"}, {"routing.capacity is 0", "above 0 and at most 1"});
+  refused({"--capacity", "1.5"}, {"routing.capacity is 1.5", "above 0 and at most 1"});
+  refused({"--capacity", "-1"}, {"routing.capacity is -1", "above 0 and at most 1"});
+  refused({"--capacity", "nan"}, {"routing.capacity is nan", "above 0 and at most 1"});
+  refused({"--capacity", "0.5,0.25"}, {"routing.capacity has 2 values", "(4)"});
+  refused({"--num-attention-heads", "3"}, {"num_attention_heads = 3", "hidden_size = 16"});
+  refused({"--num-key-value-heads", "3"}, {"num_key_value_heads = 3", "num_attention_heads = 2"});
+  refused({"--num-hidden-layers", "0"}, {"model.num_hidden_layers is 0"});
+  refused({"--hidden-size", "-16"}, {"model.hidden_size is -16"});
+  refused({"--head-dim", "5"}, {"head_dim is 5", "even"});
+  refused({"--blocks", "4"}, {"routing.blocks", "4", "0 to 3"});
+  refused({"--every", "5"}, {"every = 5", "4 blocks"});
+  refused({"--router", "random"}, {"router = random", "causal = none"});
+  refused({"--max-position-embeddings", "8"}, {"context = 24", "max_position_embeddings = 8"});
+}
+
+TEST_F(WrongInput, budgets_and_batches) {
+  refused({"--tokens", "1000"}, {"found 2 budgets", "--steps, --tokens, --flops"});
+  refused({"--steps", "0"}, {"found 0 budgets", "--steps, --tokens, --flops"});
+  refused({"--steps", "-4"}, {"budget is negative"});
+  refused({"--steps", "0", "--flops", "10"}, {"10 FLOPs", "--flops"});
+  refused({"--steps", "0", "--flops", "inf"}, {"train.flops is inf"});
+  refused({"--batch", "0"}, {"data.batch is 0"});
+  refused({"--micro-batch", "5"}, {"data.micro_batch is 5", "(4)"});
+  refused({"--context", "0"}, {"data.context is 0"});
+  refused({"--learning-rate", "nan"}, {"train.learning_rate is nan"});
+  refused({"--hidden-size", "1000000", "--num-attention-heads", "10000"}, {"memory", "isobath plan"});
+}
+
+// ---- runs and models that exist
+
+// Trained once for all tests; each works on a copy.
+class WrongModel : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    trained_ = std::make_unique<Workplace>();
+    output_of(trained_->train({"--save-every", "2", "--keep", "5"}));
+    Arguments other = trained_->train({"--causal", "none"});
+    other[3] = (trained_->dir / "none").string();
+    output_of(other);
+  }
+  static void TearDownTestSuite() { trained_.reset(); }
+  WrongModel() {
+    fs::copy(trained_->dir.path(), dir_.path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  }
+
+  void wrong(const Arguments& arguments, const Words& words, int code = 2) {
+    SCOPED_TRACE(::testing::PrintToString(arguments));
+    expect_failure(run(arguments), code, words);
+  }
+  // Neither resuming nor generating takes the damaged checkpoint, and it is left as it is.
+  void damaged(const std::string& file, const std::string& bytes, const Words& words, bool generates = false) {
+    SCOPED_TRACE(file);
+    const fs::path path = run_ / "step-00000004" / file;
+    const std::string good = read_file(path);
+    bytes.empty() ? void(fs::remove(path)) : replace_file(path, bytes);
+    expect_failure(run({"train", "--resume", run_.string(), "--peak", "100"}), 2, words);
+    const Ended ended = run({"generate", run_.string(), "--prompt", "the", "--max-tokens", "2", "--quiet"});
+    if (generates)
+      EXPECT_EQ(ended.code, 0) << ended.error;
+    else
+      expect_failure(ended, 2, words);
+    EXPECT_EQ(latest_checkpoint(run_)->step, 4);
+    replace_file(path, good);
+  }
+  static std::unique_ptr<Workplace> trained_;
+  const TempDir dir_;
+  const fs::path run_ = dir_ / "run";
+  const Arguments resume_{"train", "--resume", run_.string(), "--peak", "100"};
+  Arguments resume(const Arguments& more) const {
+    Arguments all = resume_;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+std::unique_ptr<Workplace> WrongModel::trained_;
+
+TEST_F(WrongModel, damaged_weights) {
+  const std::string good = read_file(run_ / "latest/model.safetensors");
+  damaged("model.safetensors", "", {"model.safetensors"});
+  damaged("model.safetensors", good.substr(0, good.size() - 1), {"model.safetensors"});
+  damaged("model.safetensors", good.substr(0, 100), {"model.safetensors"});
+  damaged("model.safetensors", "x", {"model.safetensors"});
+  damaged("model.safetensors", good + "x", {"model.safetensors"});
+}
+
+TEST_F(WrongModel, damaged_config) {
+  const fs::path path = run_ / "step-00000004/config.json";
+  const std::string good = read_file(path);
+  for (const std::string& bytes : {std::string("garbage"), good.substr(0, good.size() / 2), std::string("[]")}) {
+    replace_file(path, bytes);
+    wrong({"generate", run_.string(), "--prompt", "the"}, {"config.json"});
+    wrong({"eval", run_.string(), "--path", trained_->text}, {"config.json"});
+  }
+  nlohmann::json json = nlohmann::json::parse(good);
+  json["hidden_size"] = 32;
+  replace_file(path, json.dump());
+  wrong({"generate", run_.string(), "--prompt", "the"}, {"model.", "weight", "32"});
+  json["hidden_size"] = "wide";
+  replace_file(path, json.dump());
+  wrong({"generate", run_.string(), "--prompt", "the"}, {"config.json", "hidden_size", "wide"});
+}
+
+TEST_F(WrongModel, damaged_state) {
+  const std::string good = read_file(run_ / "latest/state.json");
+  damaged("state.json", "", {"state.json is missing", "nothing to resume"}, true);
+  damaged("state.json", "{}", {"state.json", "another checkpoint"}, true);
+  damaged("state.json", good.substr(0, good.size() / 2), {"state.json", "another checkpoint"}, true);
+}
+
+TEST_F(WrongModel, damaged_optimizer) {
+  const std::string good = read_file(run_ / "latest/optimizer.safetensors");
+  damaged("optimizer.safetensors", "", {"optimizer.safetensors"}, true);
+  damaged("optimizer.safetensors", good.substr(0, good.size() / 2), {"optimizer.safetensors"}, true);
+  Arguments wide = trained_->train({"--intermediate-size", "48"});
+  wide[3] = (dir_ / "wide").string();
+  output_of(wide);
+  damaged("optimizer.safetensors", read_file(dir_ / "wide/latest/optimizer.safetensors"), {"optimizer.safetensors"},
+          true);
+}
+
+TEST_F(WrongModel, resumed_with_something_else) {
+  const std::string text = dir_.write("other.txt", synthetic_text(50)).string();
+  wrong(resume({"--path", text}), {"state.json", "other text", "other.txt"});
+  wrong(resume({"--steps", "9"}), {"state.json", "train.steps = 4, not 9"});
+  wrong(resume({"--gate", "tanh"}), {"routing.gate = \"raw\", not \"tanh\""});
+  wrong(resume({"--hidden-size", "32"}), {"model.hidden_size = 16, not 32"});
+  wrong(resume({"--out", (dir_ / "none").string()}), {"holds the checkpoints of another run", "--out"});
+  wrong({"train", "--resume", dir_.path().string()}, {dir_.path().string()});
+  wrong({"train", "--resume", "no/such"}, {"no/such"});
+  EXPECT_EQ(latest_checkpoint(run_)->step, 4);
+  EXPECT_EQ(latest_checkpoint(dir_ / "none")->step, 4);
+}
+
+TEST_F(WrongModel, a_new_run_in_the_folder_of_another) {
+  const std::string before = read_file(run_ / "metrics.jsonl");
+  wrong({"train", trained_->config, "--out", run_.string(), "--peak", "100"},
+        {run_.string() + " holds the checkpoints of another run", "--resume", "--out"});
+  EXPECT_EQ(read_file(run_ / "metrics.jsonl"), before);
+  EXPECT_EQ(list_checkpoints(run_).size(), 2u);
+}
+
+TEST_F(WrongModel, folders_without_a_model) {
+  fs::create_directory(dir_ / "empty");
+  wrong({"generate", (dir_ / "empty").string(), "--prompt", "x"}, {(dir_ / "empty").string(), "config.json"});
+  wrong({"generate", "no/such", "--prompt", "x"}, {"no/such"});
+  wrong({"eval", (dir_ / "empty").string(), "--path", trained_->text}, {"config.json"});
+}
+
+TEST_F(WrongModel, generation) {
+  const auto generate = [&](const Arguments& more, const Words& words) {
+    Arguments all{"generate", run_.string(), "--prompt", "the"};
+    all.insert(all.end(), more.begin(), more.end());
+    wrong(all, words);
+  };
+  generate({"--prompt", std::string(100, 'x')}, {"prompt 1", "100", "24"});
+  generate({"--temperature", "-1"}, {"temperature", "-1"});
+  generate({"--temperature", "nan"}, {"temperature", "nan"});
+  generate({"--top-k", "-1"}, {"top_k", "-1"});
+  generate({"--top-p", "0"}, {"top_p", "0"});
+  generate({"--top-p", "1.5"}, {"top_p", "1.5"});
+  generate({"--min-p", "2"}, {"min_p", "2"});
+  generate({"--max-tokens", "0"}, {"max_tokens", "0"});
+  generate({"--depth", "nan"}, {"depth"});
+  generate({"--stop", ""}, {"stop"});
+  generate({"--threads", "-1"}, {"--threads", "-1"});
+  generate({"--prompt-file", "no/such.txt"}, {"no/such.txt"});
+  wrong({"generate", (dir_ / "none").string(), "--prompt", "x"}, {"causal = none"});
+}
+
+TEST_F(WrongModel, evaluation) {
+  const auto eval = [&](const std::string& model, const Arguments& more, const Words& words) {
+    Arguments all{"eval", (dir_ / model).string(), "--path", trained_->text};
+    all.insert(all.end(), more.begin(), more.end());
+    wrong(all, words);
+  };
+  eval("run", {"--context", "25"}, {"25", "24"});
+  eval("run", {"--context", "-1"}, {"--context", "-1"});
+  eval("run", {"--batch", "0"}, {"--batch", "0"});
+  eval("run", {"--by", "luck"}, {"--by", "luck", "topk", "causal"});
+  eval("run", {"--windows", "-2"}, {"--windows", "-2"});
+  eval("run", {"--depth", "nan"}, {"depth"});
+  eval("none", {"--by", "causal"}, {"causal = none", "--by topk"});
+}
+
+// ---- disks
+
+TEST_F(WrongModel, a_folder_that_may_only_be_read) {
+  const fs::path disk = dir_ / "disk";
+  fs::create_directory(disk);
+  TinyDisk mounted(disk, 64);
+  if (!mounted.mounted()) GTEST_SKIP() << "only the superuser may mount a read-only disk";
+  ASSERT_TRUE(mounted.make_read_only());
+  wrong({"train", trained_->config, "--out", disk.string(), "--peak", "100", "--quiet"},
+        {disk.string(), "Read-only", "--out"});
+  wrong({"train", trained_->config, "--out", (disk / "run").string(), "--peak", "100", "--quiet"},
+        {(disk / "run").string(), "Read-only"});
+  wrong({"tokenize", "--path", trained_->text, "--out", (disk / "text.tokens").string()},
+        {"text.train.tokens", "Read-only"}, 1);
+}
+
+TEST_F(WrongModel, a_full_disk) {
+  const fs::path disk = dir_ / "disk";
+  fs::create_directory(disk);
+  const TinyDisk mounted(disk, 1200);
+  if (!mounted.mounted()) GTEST_SKIP() << "only the superuser may mount a small disk";
+  const std::string out = (disk / "run").string();
+  wrong(
+      {"train", trained_->config, "--steps", "50", "--save-every", "1", "--keep", "50", "--out", out, "--peak", "100"},
+      {"No space left on device", "the last good checkpoint is " + out + "/step-"}, 1);
+  const int64_t step = latest_checkpoint(out)->step;
+  EXPECT_GE(step, 1);
+  wrong({"train", "--resume", out, "--peak", "100"}, {"No space left on device"}, 1);  // still full
+  EXPECT_EQ(latest_checkpoint(out)->step, step);
+}
+
+TEST_F(WrongModel, standard_output_that_is_full) {
+  for (const Arguments& arguments :
+       {Arguments{"plan", trained_->config}, Arguments{"--help"}, Arguments{"train", "--help"}})
+    expect_failure(Program(arguments, "/dev/full").wait(), 1, {"standard output", "No space left on device"});
+}
+
+}  // namespace
+}  // namespace isobath

@@ -1,0 +1,89 @@
+// What a run spends of each kind of budget.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "train_support.h"
+
+namespace isobath {
+namespace {
+
+using namespace testing;
+
+// One block of width 8 and eight tokens a sequence: a step takes no time.
+RunConfig smallest(const TempDir& dir, bool routed) {
+  RunConfig c = tiny_run(dir, 40);
+  c.model.hidden_size = 8;
+  c.model.intermediate_size = 8;
+  c.model.num_hidden_layers = 2;
+  if (!routed) c.model.routing.topology = Topology::kDense;
+  c.data.context = 8;
+  c.data.batch = 20;
+  c.data.micro_batch = 7;
+  c.train.steps = 0;
+  return c;
+}
+
+struct Spent {
+  int64_t steps = 0;
+  double flops = 0;
+  int64_t tokens = 0;
+};
+Spent spent_by(const RunConfig& c) {
+  const auto trainer = trainer_of(c);
+  while (trainer->steps_done() < trainer->budget().steps) trainer->step();
+  const StepRecord last = trainer->run({}).last;
+  EXPECT_EQ(last.flops, trainer->budget().flops);  // as planned
+  EXPECT_EQ(last.steps, trainer->budget().steps);
+  return {last.step, last.flops, last.tokens};
+}
+
+TEST(Budget, of_flops_is_spent_within_a_tenth_of_a_percent) {
+  for (const bool routed : {false, true})
+    for (const double sequences : {1.0, 19.0, 20.0, 611.3, 612.5, 1000.0, 20.0 * 1000.4}) {
+      const TempDir dir;
+      RunConfig c = smallest(dir, routed);
+      ModelConfig model = resolved(
+                              [&] {
+                                auto r = c;
+                                r.train.steps = 1;
+                                return r;
+                              }(),
+                              Tokenizer::bytes())
+                              .model;
+      const double per_sequence = double(model_flops(model, 1, c.data.context).training());
+      c.train.flops = sequences * per_sequence;
+      const Spent spent = spent_by(c);
+      EXPECT_LE(std::abs(spent.flops - c.train.flops), std::max(1e-3 * c.train.flops, 0.5 * per_sequence));
+      EXPECT_NEAR(spent.flops / per_sequence, double(spent.tokens) / 8, 1e-6);
+    }
+}
+
+TEST(Budget, of_steps_and_tokens) {
+  const TempDir dir;
+  RunConfig c = smallest(dir, true);
+  c.train.steps = 7;
+  Spent spent = spent_by(c);
+  EXPECT_EQ(spent.steps, 7);
+  EXPECT_EQ(spent.tokens, 7 * 20 * 8);
+  c.train.out = (dir / "tokens").string();
+  c.train.steps = 0;
+  c.train.tokens = 8 * 47;  // two steps and seven sequences
+  spent = spent_by(c);
+  EXPECT_EQ(spent.steps, 3);
+  EXPECT_EQ(spent.tokens, 8 * 47);
+}
+
+TEST(Budget, below_one_sequence_is_refused) {
+  const TempDir dir;
+  RunConfig c = smallest(dir, true);
+  c.train.tokens = 7;
+  expect_in(error_of([&] { trainer_of(c); }).what(), "7 tokens is less than one sequence of 8");
+  c.train.tokens = 0;
+  c.train.flops = 1000;
+  expect_in(error_of([&] { trainer_of(c); }).what(), "less than one sequence");
+}
+
+}  // namespace
+}  // namespace isobath

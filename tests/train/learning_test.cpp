@@ -1,0 +1,122 @@
+// Runs that learn: every kind of model lowers its loss, routers end with sensible shares, and what must not matter to
+// the language model does not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "train_support.h"
+
+namespace isobath {
+namespace {
+
+using namespace testing;
+
+struct Kind {
+  const char* name;
+  Topology topology = Topology::kJoint;
+  Gate gate = Gate::kRaw;
+  Router router = Router::kLearned;
+  Causal causal = Causal::kBce;
+};
+const Kind kKinds[] = {
+    {.name = "Dense", .topology = Topology::kDense},
+    {.name = "RawBce"},
+    {.name = "RawNone", .causal = Causal::kNone},
+    {.name = "RawPredictor", .causal = Causal::kPredictor},
+    {.name = "SigmoidBce", .gate = Gate::kSigmoid},
+    {.name = "SigmoidNone", .gate = Gate::kSigmoid, .causal = Causal::kNone},
+    {.name = "SigmoidPredictor", .gate = Gate::kSigmoid, .causal = Causal::kPredictor},
+    {.name = "TanhBce", .gate = Gate::kTanh},
+    {.name = "TanhNone", .gate = Gate::kTanh, .causal = Causal::kNone},
+    {.name = "TanhPredictor", .gate = Gate::kTanh, .causal = Causal::kPredictor},
+    {.name = "RandomRouter", .router = Router::kRandom, .causal = Causal::kNone},
+};
+
+RunConfig config_of(const Kind& k, const TempDir& dir, int sentences) {
+  RunConfig c = tiny_run(dir, sentences);
+  c.model.routing.topology = k.topology;
+  c.model.routing.gate = k.gate;
+  c.model.routing.router = k.router;
+  c.model.routing.causal = k.causal;
+  return c;
+}
+
+class Learning : public ::testing::TestWithParam<Kind> {};
+
+// A text of about four sequences, seen thirty times.
+TEST_P(Learning, lowers_the_loss_on_a_text_seen_again_and_again) {
+  const TempDir dir;
+  RunConfig c = config_of(GetParam(), dir, 4);
+  c.train.steps = 60;
+  const auto trainer = trainer_of(c);
+  const double first = trainer->step().loss;
+  const std::vector<float> before = values_of(trainer->model().weights);
+  while (trainer->steps_done() < 60) trainer->step();
+  const StepRecord last = trainer->step();
+  EXPECT_NEAR(first, std::log(257.0), 1);  // nothing is known at first
+  EXPECT_LT(last.loss, 0.4 * first);
+  const std::vector<float> after = values_of(trainer->model().weights);
+  for (size_t i = 0; i < after.size(); i++) ASSERT_TRUE(std::isfinite(after[i]));
+  EXPECT_NE(before, after);
+  for (const LayerRouting& layer : last.layer) EXPECT_EQ(layer.routed, 4 * 6);  // k = 0.25 * 24 per sequence
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Learning, ::testing::ValuesIn(kKinds), [](const auto& info) { return info.param.name; });
+
+// Invariant 11: the predictor looks on.
+TEST(Predictor, leaves_the_bits_of_the_language_model_alone) {
+  const TempDir dir;
+  const auto with = trainer_of(config_of({.name = "", .causal = Causal::kPredictor}, dir, 60));
+  const auto without = trainer_of(config_of({.name = "", .causal = Causal::kNone}, dir, 60));
+  const auto apart = trainer_of(config_of({.name = "", .causal = Causal::kBce}, dir, 60));
+  for (int i = 0; i < 8; i++) {
+    EXPECT_EQ(with->step().loss, without->step().loss);
+    apart->step();
+  }
+  const WeightSet& a = with->model().weights;
+  const WeightSet& b = without->model().weights;
+  size_t j = 0, predictors = 0;
+  bool bce_differs = false;
+  for (size_t i = 0; i < a.list().size(); i++) {
+    if (is_predictor(a.list()[i].kind)) {
+      predictors++;
+      continue;
+    }
+    ASSERT_EQ(a.list()[i].name, b.list()[j].name);
+    for (int64_t n = 0; n < a.at(i).numel(); n++) {
+      ASSERT_EQ(a.at(i)[n], b.at(j)[n]) << a.list()[i].name;
+      bce_differs |= a.at(i)[n] != apart->model().weights.at(j)[n];
+    }
+    j++;
+  }
+  EXPECT_EQ(j, b.list().size());
+  EXPECT_EQ(predictors, 8u);
+  EXPECT_TRUE(bce_differs);  // and the auxiliary loss of bce does not look on
+}
+
+class Shares : public ::testing::TestWithParam<Causal> {};
+
+// Invariant 10: the causal rule routes about as many rows as top-k did.
+TEST_P(Shares, lie_near_the_capacity_after_500_steps) {
+  const TempDir dir;
+  RunConfig c = tiny_run(dir, 600);
+  c.model.routing.capacity = {0.125};
+  c.model.routing.causal = GetParam();
+  c.data.context = 32;
+  c.data.batch = 4;
+  c.train.steps = 500;
+  const Watched run = run_and_watch(c);
+  ASSERT_TRUE(run.result.final_eval->causal);
+  ASSERT_EQ(run.result.final_eval->causal->layer.size(), 2u);
+  for (const LayerRouting& layer : run.result.final_eval->causal->layer) {
+    EXPECT_GE(layer.share(), 0.125 / 3) << "block " << layer.block;
+    EXPECT_LE(layer.share(), 0.125 * 3) << "block " << layer.block;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, Shares, ::testing::Values(Causal::kBce, Causal::kPredictor),
+                         [](const auto& info) { return name_of(info.param); });
+
+}  // namespace
+}  // namespace isobath
