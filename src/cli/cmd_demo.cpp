@@ -30,8 +30,8 @@ constexpr const char* kFooter =
     "  isobath demo --data text.txt                    about six minutes, then runs/demo/report.html\n"
     "  isobath demo --data text.txt --seconds 1200     a longer look at the same\n"
     "Passes (exit code 0) when both losses lie under the trigram baseline, the MoD model's causal loss is within 0.03\n"
-    "nats of its top-k loss, and every routed block's causal share lies in [C/3, 3C]. With --short: under the unigram\n"
-    "baseline, within 0.1 nats. An earlier demo in the folder is replaced.";
+    "nats of its top-k loss, and every routed block's causal share lies in [C/3, 3C]. With --short: under the\n"
+    "bigram baseline instead. An earlier demo in the folder is replaced.";
 
 void print_table(const HtmlTable& table) {
   std::vector<size_t> width;

@@ -99,7 +99,7 @@ struct Verdict {
 };
 
 // What has to hold. Full: both twins' losses under the trigram baseline, the causal loss within 0.03 nats of the top-k
-// loss, every causal share in [C/3, 3C]. Quick: the same with the unigram baseline and 0.1 nats.
+// loss, every causal share in [C/3, 3C]. Quick: the same with the bigram baseline.
 std::vector<Verdict> judge(const Comparison& c);
 
 // "MoD is 0.0123 nats better": which twin won, whatever it is.
