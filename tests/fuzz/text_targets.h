@@ -2,6 +2,8 @@
 // (libFuzzer calls them with bytes of its own) and by a test that damages valid input.
 #pragma once
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "text/token_source.h"
 #include "text/tokenizer.h"
@@ -30,15 +32,20 @@ inline void check_source(const TokenSource& source, const Tokenizer& tokenizer) 
   }
 }
 
+inline const Tokenizer& byte_tokenizer() {
+  static const Tokenizer tokenizer = Tokenizer::bytes();
+  return tokenizer;
+}
+
 inline void jsonl(std::string_view bytes) {
   try {
-    check_source(read_jsonl(bytes, "fuzz.jsonl", Tokenizer::bytes()), Tokenizer::bytes());
+    check_source(read_jsonl(bytes, "fuzz.jsonl", byte_tokenizer()), byte_tokenizer());
   } catch (const Error&) {
   }
 }
 
 inline void shard(std::string_view bytes) {
-  const Tokenizer tokenizer = Tokenizer::bytes();
+  const Tokenizer& tokenizer = byte_tokenizer();
   for (const auto read : {read_shard, read_foreign_shard}) {
     try {
       check_source(read(bytes, "fuzz.bin", tokenizer), tokenizer);

@@ -41,6 +41,9 @@ void* allocate(size_t bytes, size_t alignment, const void* caller) {
   return at;
 }
 
+// Not inlined: the compiler would see free() meet operator new, and warn.
+[[gnu::noinline]] void release(void* at) noexcept { std::free(at); }
+
 }  // namespace
 
 void* operator new(size_t bytes) { return allocate(bytes, 0, __builtin_return_address(0)); }
@@ -51,14 +54,14 @@ void* operator new(size_t bytes, std::align_val_t alignment) {
 void* operator new[](size_t bytes, std::align_val_t alignment) {
   return allocate(bytes, size_t(alignment), __builtin_return_address(0));
 }
-void operator delete(void* at) noexcept { std::free(at); }
-void operator delete[](void* at) noexcept { std::free(at); }
-void operator delete(void* at, size_t) noexcept { std::free(at); }
-void operator delete[](void* at, size_t) noexcept { std::free(at); }
-void operator delete(void* at, std::align_val_t) noexcept { std::free(at); }
-void operator delete[](void* at, std::align_val_t) noexcept { std::free(at); }
-void operator delete(void* at, size_t, std::align_val_t) noexcept { std::free(at); }
-void operator delete[](void* at, size_t, std::align_val_t) noexcept { std::free(at); }
+void operator delete(void* at) noexcept { release(at); }
+void operator delete[](void* at) noexcept { release(at); }
+void operator delete(void* at, size_t) noexcept { release(at); }
+void operator delete[](void* at, size_t) noexcept { release(at); }
+void operator delete(void* at, std::align_val_t) noexcept { release(at); }
+void operator delete[](void* at, std::align_val_t) noexcept { release(at); }
+void operator delete(void* at, size_t, std::align_val_t) noexcept { release(at); }
+void operator delete[](void* at, size_t, std::align_val_t) noexcept { release(at); }
 
 namespace isobath {
 namespace {

@@ -22,6 +22,6 @@ inline std::filesystem::path test_data(const std::string& name) {
 
 }  // namespace isobath::testing
 
-#define ISOBATH_NEEDS_DATA(path, name)                                  \
-  const std::filesystem::path path = isobath::testing::test_data(name); \
-  if (path.empty()) GTEST_SKIP() << "ISOBATH_TEST_DATA is not set: needs " << (name)
+#define ISOBATH_NEEDS_DATA(variable, name)                                  \
+  const std::filesystem::path variable = isobath::testing::test_data(name); \
+  if (variable.empty()) GTEST_SKIP() << "ISOBATH_TEST_DATA is not set: needs " << (name)

@@ -86,7 +86,7 @@ const Tokenizer& shared(const char* name) {
   static std::map<std::string, Tokenizer> loaded;
   const auto found = loaded.find(name);
   return found != loaded.end() ? found->second
-                               : loaded.emplace(name, Tokenizer::load(testing::test_data() / name)).first->second;
+                               : loaded.emplace(name, Tokenizer::load(testing::test_data(name))).first->second;
 }
 
 TEST(Gpt2Tokenizer, PublishedVectors) {
