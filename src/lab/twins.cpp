@@ -217,8 +217,8 @@ std::string winner(const Comparison& c) {
   const double dense = c.dense.evaluation.top_k.loss;
   const double mod = c.mod.evaluation.causal ? c.mod.evaluation.causal->loss : c.mod.evaluation.top_k.loss;
   const std::string by = fmt::format("{:.4f} nats per token", std::abs(dense - mod));
-  return mod < dense ? "at equal training FLOPs the MoD model (causal) is better by " + by
-                     : "at equal training FLOPs the dense model is better by " + by;
+  return mod < dense ? "At equal training FLOPs the MoD model (causal) is better by " + by
+                     : "At equal training FLOPs the dense model is better by " + by;
 }
 
 }  // namespace isobath
