@@ -16,7 +16,7 @@ const char* const kLearningCurves = R"json({
     {"orient": "bottom", "scale": "x", "title": "training FLOPs", "tickCount": 6, "encode": {"labels": {"update":
       {"text": {"signal": "datum.value ? replace(format(datum.value, '.1e'), 'e+', 'e') : '0'"}}}}},
     {"orient": "left", "scale": "y", "title": "loss, nats per token", "grid": true, "domain": false, "ticks": false,
-     "format": ".2f", "tickCount": 7, "labelPadding": 6}
+     "format": ".2f", "tickCount": 7, "labelPadding": 6, "titlePadding": 10}
   ],
   "legends": [{"stroke": "color", "symbolType": "stroke", "symbolStrokeWidth": 3, "orient": "top", "direction":
     "horizontal", "title": null}],
@@ -120,7 +120,7 @@ const char* const kEntropyByDepth = R"json({
   ],
   "axes": [
     {"orient": "left", "scale": "y", "title": "entropy of the next token, nats", "grid": true, "domain": false,
-     "ticks": false, "tickCount": 6, "labelPadding": 6},
+     "ticks": false, "tickCount": 6, "labelPadding": 6, "titlePadding": 10},
     {"orient": "bottom", "scale": "x", "title": "routed blocks that the token went through", "ticks": false,
      "labelPadding": 6}
   ],
@@ -137,7 +137,7 @@ const char* const kEntropyByDepth = R"json({
       "y": {"scale": "y", "field": "p50"}, "strokeWidth": {"value": 2.5}}}},
     {"type": "text", "from": {"data": "depths"}, "encode": {"update": {"x": {"scale": "x", "field": "depth",
       "band": 0.5}, "y": {"scale": "y", "field": "p95", "offset": -6}, "align": {"value": "center"}, "text": {"signal":
-      "format(datum.share, '.1%') + ' of tokens'"}}}}
+      "(datum.share < 0.001 ? 'under 0.1%' : format(datum.share, '.1%')) + ' of tokens'"}}}}
   ]
 })json";
 
@@ -152,7 +152,7 @@ const char* const kTokenMap = R"json({
     {"name": "color", "type": "ordinal", "domain": ["dense", "MoD"], "range": "category"},
     {"name": "fill", "type": "ordinal", "domain": ["skipped", "went through"], "range": "ordinal"}
   ],
-  "axes": [{"orient": "left", "scale": "y", "title": "block", "domain": false, "ticks": false, "labelPadding": 6}],
+  "axes": [{"orient": "left", "scale": "y", "title": "block", "domain": false, "ticks": false, "labelPadding": 6, "titlePadding": 10}],
   "marks": [
     {"type": "text", "interactive": false, "from": {"data": "letters"}, "encode": {"update": {"x": {"scale": "x",
       "field": "token", "band": 0.5}, "y": {"value": 10}, "align": {"value": "center"}, "fontSize": {"signal":

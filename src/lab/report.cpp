@@ -21,8 +21,8 @@ std::string depth_style(size_t depths) {
   std::string style = "<style>\n";
   for (size_t d = 1; d <= depths; d++) {
     const double alpha = 0.2 + 0.8 * double(d) / double(depths);
-    style += fmt::format(".d{} {{ background: rgba(var(--deep), {:.2f});{} }}\n", d, alpha,
-                         alpha > 0.5 ? " color: var(--on-deep);" : "");
+    style += fmt::format(".d{} {{ background: rgba(var(--deep), {:.2f}); color: var({}); }}\n", d, alpha,
+                         alpha > 0.5 ? "--on-deep" : "--ink");
   }
   return style + "</style>\n";
 }
@@ -128,7 +128,7 @@ std::string comparison_page(const Comparison& c, const Tokenizer& tokenizer, con
   const ModelConfig& model = c.mod.config.model;
   Page page("A dense model and its Mixture-of-Depths twin",
             fmt::format("{} blocks of width {}, context {}, trained on {} with {}FLOPs each: what a probe of this "
-                        "machine ({}, {} threads) said takes {:.0f} s in all. The twin routes {} of its blocks; each "
+                        "machine ({}, threads: {}) said takes {:.0f} s in all. The twin routes {} of its blocks; each "
                         "takes {:.1f}% of the tokens.",
                         model.num_hidden_layers, model.hidden_size, c.mod.config.data.context,
                         fs::path(c.mod.config.data.path).filename().string(), engineering(c.probe.flops), c.peak.cpu,
@@ -136,7 +136,7 @@ std::string comparison_page(const Comparison& c, const Tokenizer& tokenizer, con
                         100 * model.capacity(c.mod.trace.layer.empty() ? 0 : c.mod.trace.layer[0].block)),
             vega);
   page.section("Side by side",
-               fmt::format("{}tokens to train on, {}held out. Baselines on the same windows, in nats per token: "
+               fmt::format("{} tokens to train on, {} held out. Baselines on the same windows, in nats per token: "
                            "unigram {:.4f}, bigram {:.4f}, trigram {:.4f}.",
                            engineering(double(c.train_tokens)), engineering(double(c.valid_tokens)), c.baseline.unigram,
                            c.baseline.bigram, c.baseline.trigram));

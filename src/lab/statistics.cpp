@@ -58,7 +58,7 @@ Histogram histogram(std::span<const float> values, int64_t bins, double edge) {
   h.count.assign(size_t(bins), 0);
   if (values.empty()) return h;
   const std::vector<double> all(values.begin(), values.end());
-  const double low = std::min(quantile(all, 0.001), edge), high = std::max(quantile(all, 0.999), edge);
+  const double low = std::min(quantile(all, 0.01), edge), high = std::max(quantile(all, 0.99), edge);
   // One bin is given up so that the grid can be moved until `edge` lies on it.
   h.width = high > low ? (high - low) / double(std::max<int64_t>(1, bins - 1)) : 1;
   h.low = edge - h.width * std::ceil((edge - low) / h.width);

@@ -14,7 +14,7 @@ double spearman(std::span<const double> x, std::span<const double> y);
 // The value that the share p in [0,1] of the list lies under, linear between neighbours. NaN for an empty list.
 double quantile(std::vector<double> values, double p);
 
-// Counts in bins of equal width. The range is that of the values, cut at their 0.1% tails so that one outlier does not
+// Counts in bins of equal width. The range is that of the values, cut at their 1% tails so that outliers do not
 // flatten the rest (values beyond are counted in the outermost bins), and widened so that `edge` is a bin's edge.
 struct Histogram {
   double low = 0, width = 1;

@@ -1,7 +1,7 @@
 // A Mixture-of-Depths model and its dense twin (the same blocks, none routed), trained on the same text with the same
 // training FLOPs, and everything one wants to know of both.
 //
-//   const TwinSetup setup = twin_setup({.seconds = 300});
+//   const TwinSetup setup = twin_setup({.data = "text.txt", .seconds = 240});
 //   const BudgetProbe probe = probe_budget(setup, tokenizer, corpus, peak);
 //   Comparison c{.baseline = count_baseline(setup, tokenizer, corpus)};
 //   c.dense = train_twin(setup.dense, probe.flops, tokenizer, corpus, peak, observer);
@@ -20,7 +20,7 @@ namespace isobath {
 
 struct TwinOptions {
   std::string data;        // the text: path of a file or folder
-  double seconds = 300;    // of training, both models together, on this machine
+  double seconds = 240;    // of training, both models together, on this machine
   double least_flops = 0;  // for each, however slow the machine
   bool quick = false;      // a pass through every stage that promises less: see judge()
   uint64_t seed = 1;
@@ -99,7 +99,7 @@ struct Verdict {
 };
 
 // What has to hold. Full: both twins' losses under the trigram baseline, the causal loss within 0.03 nats of the top-k
-// loss, every causal share in [C/3, 3C]. Quick: the same with the unigram baseline and 0.1 nats.
+// loss, every causal share in [C/3, 3C]. Quick: the same with the bigram baseline.
 std::vector<Verdict> judge(const Comparison& c);
 
 // "MoD is 0.0123 nats better": which twin won, whatever it is.
