@@ -55,7 +55,7 @@ std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePe
                       with_letter(double(corpus.valid.size())));
   text += fmt::format("budget   {} steps of {} x {} tokens = {} tokens, {:.4g} FLOPs\n", trainer.budget().steps,
                       c.data.batch, c.data.context,
-                      with_letter(double(trainer.budget().steps * c.data.batch * c.data.context)),
+                      with_letter(double(trainer.budget().steps) * double(c.data.batch) * T),
                       trainer.budget().flops);
   text += fmt::format("machine  {}, {} threads, {}, {:.0f} GFLOP/s fp32 at most; {} planned\n", peak.cpu, peak.threads,
                       peak.simd, peak.fma_gflop_s, bytes_text(double(trainer.planned_bytes())));

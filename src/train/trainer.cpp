@@ -22,7 +22,7 @@ Budget budget_of(const RunConfig& c) {
   const double per_sequence = double(model_flops(c.model, 1, T).training());
   if (c.train.flops > 0) return plan_budget(c.model, B, T, c.train.flops);
   if (c.train.steps > 0)
-    return {.steps = c.train.steps, .last_sequences = 0, .flops = double(c.train.steps * B) * per_sequence};
+    return {.steps = c.train.steps, .last_sequences = 0, .flops = double(c.train.steps) * double(B) * per_sequence};
   require(c.train.tokens >= T, "a budget of {} tokens is less than one sequence of {}; raise --tokens or lower --context",
           c.train.tokens, T);
   return plan_budget(c.model, B, T, double(c.train.tokens) / double(T) * per_sequence);
