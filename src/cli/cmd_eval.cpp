@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "cli/command.h"
+#include "cli/flags.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
 #include "generate/load.h"
@@ -36,6 +37,7 @@ std::string result_text(const char* name, const Evaluation& e, double bytes_per_
 
 int run_eval(const Arguments& a) {
   if (a.threads > 0) set_thread_count(int(a.threads));
+  require(!std::isnan(a.depth), "--depth is not a number; 0 evaluates the model as trained");
   const LoadedModel loaded = load_model(a.model);
   const ModelConfig& config = loaded.model->config();
   const bool routed = config.routed_blocks() > 0;
@@ -85,13 +87,13 @@ void add_eval(CLI::App& app, Run& run) {
   command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
   command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(not_negative)->capture_default_str();
   command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
   command->add_option("--windows", a->windows, "only the first so many windows; 0: all")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(not_negative)->capture_default_str();
   command->add_option("--threads", a->threads, "0: as many as there are cores")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(not_negative)->capture_default_str();
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_eval(*a); }; });
 }

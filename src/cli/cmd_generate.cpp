@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "cli/command.h"
+#include "cli/flags.h"
 #include "cli/terminal.h"
 #include "generate/generate.h"
 #include "generate/load.h"
@@ -137,11 +138,12 @@ void add_generate(CLI::App& app, Run& run) {
       ->capture_default_str();
   command->add_option("--min-p", r.sampling.min_p, "drop what is less likely than this share of the most likely")
       ->capture_default_str();
-  command->add_option("--seed", r.sampling.seed, "of the draws; prompt i uses seed + i")->capture_default_str();
+  command->add_option("--seed", r.sampling.seed, "of the draws; prompt i uses seed + i")
+      ->check(not_negative)->capture_default_str();
   command->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
   command->add_option("--threads", a->threads, "0: as many as there are cores")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(not_negative)->capture_default_str();
   command->add_flag("--quiet,-q", a->quiet, "no statistics");
   command->add_flag("--json", a->json, "print texts and tokens as JSON");
   command->callback([a, &run] { run = [a] { return run_generate(*a); }; });

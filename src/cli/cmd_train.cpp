@@ -95,7 +95,7 @@ void add_train(CLI::App& app, Run& run) {
   command->add_option("config", a->config, "TOML file with [model], [routing], [data], [train]");
   command->add_option("--resume", a->resume, "run or checkpoint folder to go on from; its options are the defaults");
   command->add_option("--peak", a->peak_gflops, "the machine's GFLOP/s that speed is a share of; 0: measured at the start")
-      ->check(CLI::NonNegativeNumber)->capture_default_str();
+      ->check(not_negative)->capture_default_str();
   command->add_flag("--quiet", a->quiet, "no banner");
   a->flags.add(*command, {"model", "routing", "data", "train"});
   command->callback([a, &run] { run = [a] { return run_train(*a); }; });
