@@ -20,8 +20,8 @@ namespace isobath::testing {
 using Arguments = std::vector<std::string>;
 
 struct Ended {
-  int code = -1;    // of an exit
-  int signal = 0;   // or of a death
+  int code = -1;   // of an exit
+  int signal = 0;  // or of a death
   std::string out, error;
 };
 
@@ -35,7 +35,8 @@ inline std::vector<std::string> lines_of(const std::string& text) {
 class Program {
  public:
   // `out`: where standard output goes, instead of a file that is read at the end.
-  explicit Program(const Arguments& arguments, const std::string& out = "") : out_(out.empty() ? dir_ / "out" : fs::path(out)) {
+  explicit Program(const Arguments& arguments, const std::string& out = "")
+      : out_(out.empty() ? dir_ / "out" : fs::path(out)) {
     std::vector<std::string> words{ISOBATH_PROGRAM};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
@@ -97,8 +98,11 @@ struct Workplace {
   std::string config = dir.write("run.toml",
                                  "[model]\nhidden_size = 16\nintermediate_size = 32\nnum_hidden_layers = 4\n"
                                  "[routing]\ntopology = \"joint\"\ncapacity = 0.25\n"
-                                 "[data]\npath = \"" + text + "\"\ncontext = 24\nbatch = 4\n"
-                                 "[train]\nsteps = 4\n").string();
+                                 "[data]\npath = \"" +
+                                     text +
+                                     "\"\ncontext = 24\nbatch = 4\n"
+                                     "[train]\nsteps = 4\n")
+                           .string();
   std::string out = (dir / "run").string();
 
   Arguments train(const Arguments& more = {}) const {

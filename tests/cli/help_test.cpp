@@ -12,9 +12,12 @@ std::vector<std::string> commands() {
   std::vector<std::string> names;
   bool listed = false;
   for (const std::string& line : lines_of(output_of({"--help"}))) {
-    if (line.starts_with("Subcommands:")) listed = true;
-    else if (line.empty() || line[0] != ' ') listed = false;
-    else if (listed) names.push_back(line.substr(2, line.find(' ', 2) - 2));
+    if (line.starts_with("Subcommands:"))
+      listed = true;
+    else if (line.empty() || line[0] != ' ')
+      listed = false;
+    else if (listed)
+      names.push_back(line.substr(2, line.find(' ', 2) - 2));
   }
   return names;
 }
@@ -30,7 +33,6 @@ TEST(Help, every_command_has_one_with_an_example) {
     expect_in(help, "Usage: isobath " + name);
   }
 }
-
 
 TEST(Help, every_option_of_a_run_is_a_flag) {
   const std::string help = output_of({"train", "--help"});

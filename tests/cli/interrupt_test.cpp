@@ -89,7 +89,7 @@ TEST_F(Interrupt, kill_at_twenty_moments_and_go_on) {
 TEST_F(Interrupt, sigint_and_sigterm_save_and_exit_0) {
   const Bits want = undisturbed();
   for (const int signal : {SIGINT, SIGTERM})
-    for (int attempt = 0; ; attempt++) {
+    for (int attempt = 0;; attempt++) {
       ASSERT_LT(attempt, 10) << "it is always done before the signal arrives";
       fs::remove_all(work_.out);
       Program program(start("0"));

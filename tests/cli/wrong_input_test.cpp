@@ -60,7 +60,7 @@ TEST_F(WrongInput, words_on_the_command_line) {
   refused({"--gate", "relu"}, {"--gate", "relu", "raw", "sigmoid", "tanh"});
   refused({"--router-bias", "maybe"}, {"--router-bias", "maybe"});
   refused({"--capacity", "0.5,x"}, {"--capacity", "x"});
-  refused({"--peak", "-1"}, {"--peak", "-1"});
+  refused({"--peak", "-1"}, {"--peak", "-1", "0 or more"});
   refused({"second.toml"}, {"second.toml"});
   wrong({"generate"}, {"model", "isobath generate --help"});
   wrong({"eval", "x"}, {"--path", "isobath eval --help"});
@@ -76,7 +76,10 @@ TEST_F(WrongInput, config_files) {
   refused_config("[train]\nsteps = \"four\"\n", {"wrong.toml:2", "train.steps", "a whole number"});
   refused_config("[train]\n\nsteps = = 4\n", {"wrong.toml:3"});
   refused_config("[train\nsteps = 4\n", {"wrong.toml:1"});
-  refused_config("\x7f" "ELF\x01\x02", {"wrong.toml:1"});
+  refused_config(
+      "\x7f"
+      "ELF\x01\x02",
+      {"wrong.toml:1"});
   expect_failure(run({"train", "no/such.toml", "--out", work_.out}), 2, {"no/such.toml", "No such file"});
   expect_failure(run({"train", work_.dir.path().string(), "--out", work_.out}), 2, {"it is a folder, expected a file"});
 }
@@ -112,6 +115,7 @@ TEST_F(WrongInput, budgets_and_batches) {
   refused({"--steps", "0"}, {"found 0 budgets", "--steps, --tokens, --flops"});
   refused({"--steps", "-4"}, {"budget is negative"});
   refused({"--steps", "0", "--flops", "10"}, {"10 FLOPs", "--flops"});
+  refused({"--steps", "0", "--flops", "1e40"}, {"1e+40 FLOPs", "--flops"});
   refused({"--steps", "0", "--flops", "inf"}, {"train.flops is inf"});
   refused({"--batch", "0"}, {"data.batch is 0"});
   refused({"--micro-batch", "5"}, {"data.micro_batch is 5", "(4)"});
@@ -133,7 +137,9 @@ class WrongModel : public ::testing::Test {
     output_of(other);
   }
   static void TearDownTestSuite() { trained_.reset(); }
-  WrongModel() { fs::copy(trained_->dir.path(), dir_.path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks); }
+  WrongModel() {
+    fs::copy(trained_->dir.path(), dir_.path(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  }
 
   void wrong(const Arguments& arguments, const Words& words, int code = 2) {
     SCOPED_TRACE(::testing::PrintToString(arguments));
@@ -206,7 +212,8 @@ TEST_F(WrongModel, damaged_optimizer) {
   Arguments wide = trained_->train({"--intermediate-size", "48"});
   wide[3] = (dir_ / "wide").string();
   output_of(wide);
-  damaged("optimizer.safetensors", read_file(dir_ / "wide/latest/optimizer.safetensors"), {"optimizer.safetensors"}, true);
+  damaged("optimizer.safetensors", read_file(dir_ / "wide/latest/optimizer.safetensors"), {"optimizer.safetensors"},
+          true);
 }
 
 TEST_F(WrongModel, resumed_with_something_else) {
@@ -253,6 +260,7 @@ TEST_F(WrongModel, generation) {
   generate({"--max-tokens", "0"}, {"max_tokens", "0"});
   generate({"--depth", "nan"}, {"depth"});
   generate({"--stop", ""}, {"stop"});
+  generate({"--seed", "-1"}, {"--seed", "-1"});
   generate({"--threads", "-1"}, {"--threads", "-1"});
   generate({"--prompt-file", "no/such.txt"}, {"no/such.txt"});
   wrong({"generate", (dir_ / "none").string(), "--prompt", "x"}, {"causal = none"});
@@ -281,10 +289,12 @@ TEST_F(WrongModel, a_folder_that_may_only_be_read) {
   TinyDisk mounted(disk, 64);
   if (!mounted.mounted()) GTEST_SKIP() << "only the superuser may mount a read-only disk";
   ASSERT_TRUE(mounted.make_read_only());
-  wrong({"train", trained_->config, "--out", disk.string(), "--peak", "100", "--quiet"}, {disk.string(), "Read-only", "--out"});
+  wrong({"train", trained_->config, "--out", disk.string(), "--peak", "100", "--quiet"},
+        {disk.string(), "Read-only", "--out"});
   wrong({"train", trained_->config, "--out", (disk / "run").string(), "--peak", "100", "--quiet"},
         {(disk / "run").string(), "Read-only"});
-  wrong({"tokenize", "--path", trained_->text, "--out", (disk / "text.tokens").string()}, {"text.train.tokens", "Read-only"}, 1);
+  wrong({"tokenize", "--path", trained_->text, "--out", (disk / "text.tokens").string()},
+        {"text.train.tokens", "Read-only"}, 1);
 }
 
 TEST_F(WrongModel, a_full_disk) {
@@ -293,8 +303,9 @@ TEST_F(WrongModel, a_full_disk) {
   const TinyDisk mounted(disk, 1200);
   if (!mounted.mounted()) GTEST_SKIP() << "only the superuser may mount a small disk";
   const std::string out = (disk / "run").string();
-  wrong({"train", trained_->config, "--steps", "50", "--save-every", "1", "--keep", "50", "--out", out, "--peak", "100"},
-        {"No space left on device", "the last good checkpoint is " + out + "/step-"}, 1);
+  wrong(
+      {"train", trained_->config, "--steps", "50", "--save-every", "1", "--keep", "50", "--out", out, "--peak", "100"},
+      {"No space left on device", "the last good checkpoint is " + out + "/step-"}, 1);
   const int64_t step = latest_checkpoint(out)->step;
   EXPECT_GE(step, 1);
   wrong({"train", "--resume", out, "--peak", "100"}, {"No space left on device"}, 1);  // still full
@@ -302,7 +313,8 @@ TEST_F(WrongModel, a_full_disk) {
 }
 
 TEST_F(WrongModel, standard_output_that_is_full) {
-  for (const Arguments& arguments : {Arguments{"plan", trained_->config}, Arguments{"--help"}, Arguments{"train", "--help"}})
+  for (const Arguments& arguments :
+       {Arguments{"plan", trained_->config}, Arguments{"--help"}, Arguments{"train", "--help"}})
     expect_failure(Program(arguments, "/dev/full").wait(), 1, {"standard output", "No space left on device"});
 }
 

@@ -44,7 +44,14 @@ TEST(Budget, of_flops_is_spent_within_a_tenth_of_a_percent) {
     for (const double sequences : {1.0, 19.0, 20.0, 611.3, 612.5, 1000.0, 20.0 * 1000.4}) {
       const TempDir dir;
       RunConfig c = smallest(dir, routed);
-      ModelConfig model = resolved([&] { auto r = c; r.train.steps = 1; return r; }(), Tokenizer::bytes()).model;
+      ModelConfig model = resolved(
+                              [&] {
+                                auto r = c;
+                                r.train.steps = 1;
+                                return r;
+                              }(),
+                              Tokenizer::bytes())
+                              .model;
       const double per_sequence = double(model_flops(model, 1, c.data.context).training());
       c.train.flops = sequences * per_sequence;
       const Spent spent = spent_by(c);

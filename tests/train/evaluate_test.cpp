@@ -53,8 +53,11 @@ Evaluation evaluate(const ModelConfig& config, const TokenStream& text, int64_t 
                     int64_t windows = 0) {
   const auto model = random_model(config);
   Evaluator evaluator(config, text,
-                      {.T = kT, .B = batch, .capacity_scope = config.routing.capacity_scope,
-                       .attention_scope = config.routing.attention_scope, .max_documents = 3});
+                      {.T = kT,
+                       .B = batch,
+                       .capacity_scope = config.routing.capacity_scope,
+                       .attention_scope = config.routing.attention_scope,
+                       .max_documents = 3});
   model->prepare(evaluator.rows());
   return evaluator.run(*model, {.by = by}, windows);
 }
@@ -109,7 +112,8 @@ TEST(Evaluator, the_last_window_is_shorter_and_every_token_is_scored_once) {
     std::vector<int32_t> tail(size_t(rest) + 1);
     text.read(whole * kT, tail);
     tail.pop_back();  // eos comes back
-    const Evaluation end = evaluate(config, stream_of(std::vector<std::vector<int32_t>>{tail}, kV - 1), 1, SelectBy::kTopK);
+    const Evaluation end =
+        evaluate(config, stream_of(std::vector<std::vector<int32_t>>{tail}, kV - 1), 1, SelectBy::kTopK);
     EXPECT_EQ(end.targets, rest);
     EXPECT_NEAR(all.loss * double(size - 1), begin.loss * double(whole * kT) + end.loss * double(rest), 1e-9);
     EXPECT_EQ(all.layer[0].routed, begin.layer[0].routed + end.layer[0].routed);

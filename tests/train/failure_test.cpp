@@ -25,7 +25,9 @@ void poison(const Trainer& trainer, const std::string& name, float value = std::
 std::string death_of(const RunConfig& config, const std::string& name) {
   const auto trainer = trainer_of(config);
   const Error error = error_of([&] {
-    trainer->run({.on_step = [&](const StepRecord& r) { if (r.step == 4) poison(*trainer, name); }});
+    trainer->run({.on_step = [&](const StepRecord& r) {
+      if (r.step == 4) poison(*trainer, name);
+    }});
   });
   const std::string message = error.what();
   EXPECT_EQ(error.fault(), Fault::kWork);

@@ -1,5 +1,5 @@
-// Runs that learn: every kind of model lowers its loss, routers end with sensible shares, and what must not matter to the
-// language model does not.
+// Runs that learn: every kind of model lowers its loss, routers end with sensible shares, and what must not matter to
+// the language model does not.
 #include <gtest/gtest.h>
 
 #include <algorithm>

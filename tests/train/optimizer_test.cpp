@@ -75,8 +75,8 @@ TEST_P(OptimizerFormula, every_weight_in_float64) {
     for (size_t i = 0; i < want.size(); i++) {
       const WeightInfo& info = weights.list()[i];
       const double n = norm[is_predictor(info.kind)], scale = p.clip > 0 && n > p.clip ? p.clip / n : 1;
-      const AdamW o{.lr = float(rate), .beta1 = 0.8f, .beta2 = 0.9f,
-                    .weight_decay = should_decay(info.name) ? 0.2f : 0.0f};
+      const AdamW o{
+          .lr = float(rate), .beta1 = 0.8f, .beta2 = 0.9f, .weight_decay = should_decay(info.name) ? 0.2f : 0.0f};
       for (size_t j = 0; j < want[i].size(); j++)
         want[i][j] = reference::adamw(want[i][j], scale * double(gradient.at(i)[int64_t(j)]), o, step);
     }

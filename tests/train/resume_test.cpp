@@ -98,8 +98,7 @@ TEST_P(Resume, ten_steps_are_six_and_four) {
     EXPECT_EQ(read_file(whole.result.checkpoint / file), read_file(second.result.checkpoint / file)) << file;
   expect_same(whole.result.final_eval->top_k, second.result.final_eval->top_k);
   ASSERT_EQ(whole.result.final_eval->causal.has_value(), second.result.final_eval->causal.has_value());
-  if (whole.result.final_eval->causal)
-    expect_same(*whole.result.final_eval->causal, *second.result.final_eval->causal);
+  if (whole.result.final_eval->causal) expect_same(*whole.result.final_eval->causal, *second.result.final_eval->causal);
 }
 
 TEST_P(Resume, before_the_first_step_and_after_the_last) {
@@ -180,22 +179,30 @@ TEST_F(MetricsAfter, nothing_happened) {
 }
 
 TEST_F(MetricsAfter, a_kill_in_a_step) {
-  run_until_killed(config_, {}, {.on_step = [](const StepRecord& r) { if (r.step == 5) throw Killed(); }});
+  run_until_killed(config_, {}, {.on_step = [](const StepRecord& r) {
+                     if (r.step == 5) throw Killed();
+                   }});
   finish_and_compare();
 }
 
 TEST_F(MetricsAfter, a_kill_right_after_saving) {
-  run_until_killed(config_, {}, {.on_save = [](const fs::path& f) { if (f.filename() == "step-00000006") throw Killed(); }});
+  run_until_killed(config_, {}, {.on_save = [](const fs::path& f) {
+                     if (f.filename() == "step-00000006") throw Killed();
+                   }});
   finish_and_compare();
 }
 
 TEST_F(MetricsAfter, a_kill_after_an_evaluation_that_will_be_made_again) {
-  run_until_killed(config_, {}, {.on_eval = [](const EvalRecord& r) { if (r.step == 6) throw Killed(); }});
+  run_until_killed(config_, {}, {.on_eval = [](const EvalRecord& r) {
+                     if (r.step == 6) throw Killed();
+                   }});
   finish_and_compare();
 }
 
 TEST_F(MetricsAfter, a_kill_after_the_last_evaluation) {
-  run_until_killed(config_, {}, {.on_eval = [](const EvalRecord& r) { if (r.step == 10) throw Killed(); }});
+  run_until_killed(config_, {}, {.on_eval = [](const EvalRecord& r) {
+                     if (r.step == 10) throw Killed();
+                   }});
   finish_and_compare();
 }
 
@@ -204,8 +211,9 @@ TEST_F(MetricsAfter, an_interruption_then_a_kill) {
   const Json end = metrics_of(config_).back();
   EXPECT_EQ(end, (Json{{"event", "end"}, {"step", 4}, {"status", "interrupted"}}));
   EXPECT_TRUE(Json::parse(read_file(fs::path(config_.train.out) / "latest/state.json"))["interrupted"]);
-  run_until_killed(config_, latest_checkpoint(config_.train.out)->folder,
-                   {.on_step = [](const StepRecord& r) { if (r.step == 8) throw Killed(); }});
+  run_until_killed(config_, latest_checkpoint(config_.train.out)->folder, {.on_step = [](const StepRecord& r) {
+                     if (r.step == 8) throw Killed();
+                   }});
   finish_and_compare();
   EXPECT_FALSE(Json::parse(read_file(fs::path(config_.train.out) / "latest/state.json"))["interrupted"]);
 }
@@ -228,7 +236,7 @@ TEST(ResumeRefuses, other_options_by_name_but_not_where_things_lie) {
   wrong("model.hidden_size = 16, not 32", [](auto& o) { o.model.hidden_size = 32; });
   wrong("routing.gate = \"raw\", not \"tanh\"", [](auto& o) { o.model.routing.gate = Gate::kTanh; });
   wrong("data.batch = 4, not 2", [](auto& o) { o.data.batch = 2; });
-  wrong("data.context = 24, not 12", [](auto& o) { o.data.context = 12; });
+  wrong("model.max_position_embeddings = 24, not 12", [](auto& o) { o.data.context = 12; });
   wrong("train.steps = 10, not 11", [](auto& o) { o.train.steps = 11; });
   wrong("train.seed = 1, not 2", [](auto& o) { o.train.seed = 2; });
   wrong("train.learning_rate", [](auto& o) { o.train.learning_rate = 1e-5; });
