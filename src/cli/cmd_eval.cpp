@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "cli/command.h"
+#include "cli/flags.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
 #include "generate/load.h"
@@ -36,6 +37,7 @@ std::string result_text(const char* name, const Evaluation& e, double bytes_per_
 
 int run_eval(const Arguments& a) {
   if (a.threads > 0) set_thread_count(int(a.threads));
+  require(!std::isnan(a.depth), "--depth is not a number; 0 evaluates the model as trained");
   const LoadedModel loaded = load_model(a.model);
   const ModelConfig& config = loaded.model->config();
   const bool routed = config.routed_blocks() > 0;
@@ -48,9 +50,7 @@ int run_eval(const Arguments& a) {
   require(T <= config.max_position_embeddings, "--context {} is longer than the model's {}", T,
           config.max_position_embeddings);
   Evaluator evaluator(config, text,
-                      {.T = T,
-                       .B = a.batch,
-                       .capacity_scope = config.routing.capacity_scope,
+                      {.T = T, .B = a.batch, .capacity_scope = config.routing.capacity_scope,
                        .attention_scope = config.routing.attention_scope});
   loaded.model->prepare(evaluator.rows());
   const double bytes = text.text_bytes() > 0 ? double(text.text_bytes()) / double(text.size()) : 0;
@@ -81,25 +81,19 @@ void add_eval(CLI::App& app, Run& run) {
   command->add_option("model", a->model, "run, checkpoint, or Hugging Face Llama folder")->required();
   command->add_option("--path", a->path, "text: .txt, .jsonl, token shards, or a folder of these")->required();
   command->add_option("--split", a->split, "which part of the text")
-      ->check(CLI::IsMember({"valid", "train"}))
-      ->capture_default_str();
+      ->check(CLI::IsMember({"valid", "train"}))->capture_default_str();
   command->add_option("--by", a->by, "how rows are chosen")
-      ->check(CLI::IsMember({"both", "topk", "causal"}))
-      ->capture_default_str();
+      ->check(CLI::IsMember({"both", "topk", "causal"}))->capture_default_str();
   command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
   command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      ->check(not_negative)->capture_default_str();
   command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
   command->add_option("--windows", a->windows, "only the first so many windows; 0: all")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      ->check(not_negative)->capture_default_str();
   command->add_option("--threads", a->threads, "0: as many as there are cores")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      ->check(not_negative)->capture_default_str();
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_eval(*a); }; });
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "cli/command.h"
+#include "cli/flags.h"
 #include "cli/terminal.h"
 #include "generate/generate.h"
 #include "generate/load.h"
@@ -39,16 +40,11 @@ std::vector<std::string> read_prompts(const Arguments& a) {
 
 const char* finish_name(Finish finish) {
   switch (finish) {
-    case Finish::kEos:
-      return "end of text";
-    case Finish::kStop:
-      return "stop string";
-    case Finish::kMaxTokens:
-      return "max tokens";
-    case Finish::kContext:
-      return "context full";
-    case Finish::kNotYet:
-      return "interrupted";
+    case Finish::kEos: return "end of text";
+    case Finish::kStop: return "stop string";
+    case Finish::kMaxTokens: return "max tokens";
+    case Finish::kContext: return "context full";
+    case Finish::kNotYet: return "interrupted";
   }
   return "";
 }
@@ -78,9 +74,7 @@ void print_json(const Generator& generator) {
   nlohmann::json list = nlohmann::json::array();
   for (int64_t s = 0; s < generator.sequences(); s++) {
     const Result& r = generator.result(s);
-    list.push_back({{"text", r.text},
-                    {"tokens", r.tokens},
-                    {"prompt_tokens", r.prompt_tokens},
+    list.push_back({{"text", r.text}, {"tokens", r.tokens}, {"prompt_tokens", r.prompt_tokens},
                     {"finish", finish_name(r.finish)}});
   }
   std::printf("%s\n", list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
@@ -131,13 +125,11 @@ void add_generate(CLI::App& app, Run& run) {
   command->footer(kFooter);
   command->add_option("model", a->model, "run, checkpoint, or Hugging Face Llama folder")->required();
   command->add_option("--prompt,-p", a->prompts, "text to go on from; may be given more than once")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--prompt-file", a->files, "the same, from files")->check(CLI::ExistingFile);
   command->add_option("--max-tokens,-n", r.max_tokens, "tokens to write at most")->capture_default_str();
   command->add_option("--stop", r.stop, "stop before this text; may be given more than once")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_flag("!--ignore-eos", r.stop_at_eos, "go on behind the end of a text");
   command->add_option("--temperature,-t", r.sampling.temperature, "0: always the most likely token")
       ->capture_default_str();
@@ -146,13 +138,12 @@ void add_generate(CLI::App& app, Run& run) {
       ->capture_default_str();
   command->add_option("--min-p", r.sampling.min_p, "drop what is less likely than this share of the most likely")
       ->capture_default_str();
-  command->add_option("--seed", r.sampling.seed, "of the draws; prompt i uses seed + i")->capture_default_str();
-  command
-      ->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
+  command->add_option("--seed", r.sampling.seed, "of the draws; prompt i uses seed + i")
+      ->check(not_negative)->capture_default_str();
+  command->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
   command->add_option("--threads", a->threads, "0: as many as there are cores")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+      ->check(not_negative)->capture_default_str();
   command->add_flag("--quiet,-q", a->quiet, "no statistics");
   command->add_flag("--json", a->json, "print texts and tokens as JSON");
   command->callback([a, &run] { run = [a] { return run_generate(*a); }; });

@@ -57,6 +57,7 @@ void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections) {
       option->check(CLI::IsMember(std::vector<std::string>(kNames<T>.begin(), kNames<T>.end())));
     } else {
       option = app.add_option_function<T>(flag_names(key), store, help);
+      if constexpr (std::is_unsigned_v<T> && !std::is_same_v<T, bool>) option->check(not_negative);
       if constexpr (requires { value.push_back(value[0]); } && !std::is_same_v<T, std::string>)
         option->delimiter(',')->allow_extra_args(false);  // what follows may be the config
     }

@@ -10,6 +10,11 @@
 
 namespace isobath::cli {
 
+// A check of counts and seeds: a minus sign would wrap around to a huge number.
+inline std::string not_negative(const std::string& word) {
+  return word.starts_with('-') ? word + " is negative, expected 0 or more" : "";
+}
+
 // Values that were given as flags, applied after the file was read.
 class OptionFlags {
  public:

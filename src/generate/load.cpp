@@ -17,14 +17,13 @@ ModelConfig read_config(const fs::path& path) {
 }
 
 Tokenizer read_tokenizer(const fs::path& folder, const ModelConfig& config) {
-  if (fs::exists(folder / "tokenizer.json")) return Tokenizer::load(folder);
+  if (fs::exists(folder / "tokenizer.json") || fs::exists(folder / "encoder.json")) return Tokenizer::load(folder);
   const auto named = config.other.find("tokenizer");
   const Tokenizer bytes = Tokenizer::bytes();
   if (config.vocab_size == bytes.vocab_size() || (named != config.other.end() && *named == "bytes")) return bytes;
   fail(
-      "{}: there is no tokenizer.json, and config.json does not say \"tokenizer\": \"bytes\"; put the tokenizer that "
-      "the "
-      "model was trained with beside it",
+      "{}: no tokenizer.json or encoder.json, and config.json does not say \"tokenizer\": \"bytes\"; put the tokenizer "
+      "that the model was trained with beside it",
       folder.string());
 }
 

@@ -51,6 +51,7 @@ struct RoutingConfig {
   std::vector<double> capacity{0.125};  // share of rows that a routed block takes: one for all, or one per block
   Gate gate = Gate::kRaw;
   Router router = Router::kLearned;
+  int64_t router_seed = 0;          // of router = random
   bool router_bias = false;
   Causal causal = Causal::kBce;
   double aux_weight = 0.01;
@@ -107,6 +108,7 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "capacity", r.capacity, "share of tokens a routed block takes, in (0,1]; one, or one per block");
   visit("routing", "gate", r.gate, "how the router weight multiplies the block's output");
   visit("routing", "router", r.router, "learned, or random as the paper's control");
+  visit("routing", "router_seed", r.router_seed, "of router = random; 0: the seed of the run");
   visit("routing", "router_bias", r.router_bias, "add a bias to the router score");
   visit("routing", "causal", r.causal, "rule that replaces top-k when text is generated");
   visit("routing", "aux_weight", r.aux_weight, "weight of the router's cross-entropy (causal = bce)");

@@ -13,12 +13,8 @@ namespace isobath {
 namespace {
 
 LoaderOptions loader_options(const RunConfig& c, int64_t sequences) {
-  return {.T = c.data.context,
-          .B = sequences,
-          .seed = c.train.seed,
-          .capacity_scope = c.model.routing.capacity_scope,
-          .attention_scope = c.model.routing.attention_scope,
-          .max_documents = c.data.max_documents};
+  return {.T = c.data.context, .B = sequences, .seed = c.train.seed, .capacity_scope = c.model.routing.capacity_scope,
+          .attention_scope = c.model.routing.attention_scope, .max_documents = c.data.max_documents};
 }
 
 Budget budget_of(const RunConfig& c) {
@@ -26,10 +22,9 @@ Budget budget_of(const RunConfig& c) {
   const double per_sequence = double(model_flops(c.model, 1, T).training());
   if (c.train.flops > 0) return plan_budget(c.model, B, T, c.train.flops);
   if (c.train.steps > 0)
-    return {.steps = c.train.steps, .last_sequences = 0, .flops = double(c.train.steps * B) * per_sequence};
-  require(c.train.tokens >= T,
-          "a budget of {} tokens is less than one sequence of {}; raise --tokens or lower --context", c.train.tokens,
-          T);
+    return {.steps = c.train.steps, .last_sequences = 0, .flops = double(c.train.steps) * double(B) * per_sequence};
+  require(c.train.tokens >= T, "a budget of {} tokens is less than one sequence of {}; raise --tokens or lower --context",
+          c.train.tokens, T);
   return plan_budget(c.model, B, T, double(c.train.tokens) / double(T) * per_sequence);
 }
 
@@ -41,8 +36,8 @@ bool all_finite(CF32 x) {
   return std::all_of(x.data, x.data + x.numel(), [](float v) { return std::isfinite(v); });
 }
 
-// Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass
-// left, the inputs of the blocks are as they were.
+// Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass left,
+// the inputs of the blocks are as they were.
 std::string first_not_finite(const Activations& acts, int64_t rows) {
   const size_t L = acts.block.size();
   for (size_t l = 0; l <= L; l++) {

@@ -73,7 +73,7 @@ void save_model(const fs::path& folder, const Model& model, const Tokenizer& tok
   write_safetensors(folder / "model.safetensors", named(model.weights));
   tokenizer.save(folder);
   Json config = to_json(model.config());
-  if (!fs::exists(folder / "tokenizer.json")) config["tokenizer"] = "bytes";
+  if (tokenizer.is_bytes()) config["tokenizer"] = "bytes";
   write_json(folder / "config.json", config);
 }
 

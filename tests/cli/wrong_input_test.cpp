@@ -60,7 +60,7 @@ TEST_F(WrongInput, words_on_the_command_line) {
   refused({"--gate", "relu"}, {"--gate", "relu", "raw", "sigmoid", "tanh"});
   refused({"--router-bias", "maybe"}, {"--router-bias", "maybe"});
   refused({"--capacity", "0.5,x"}, {"--capacity", "x"});
-  refused({"--peak", "-1"}, {"--peak", "-1"});
+  refused({"--peak", "-1"}, {"--peak", "-1", "0 or more"});
   refused({"second.toml"}, {"second.toml"});
   wrong({"generate"}, {"model", "isobath generate --help"});
   wrong({"eval", "x"}, {"--path", "isobath eval --help"});
@@ -115,6 +115,7 @@ TEST_F(WrongInput, budgets_and_batches) {
   refused({"--steps", "0"}, {"found 0 budgets", "--steps, --tokens, --flops"});
   refused({"--steps", "-4"}, {"budget is negative"});
   refused({"--steps", "0", "--flops", "10"}, {"10 FLOPs", "--flops"});
+  refused({"--steps", "0", "--flops", "1e40"}, {"1e+40 FLOPs", "--flops"});
   refused({"--steps", "0", "--flops", "inf"}, {"train.flops is inf"});
   refused({"--batch", "0"}, {"data.batch is 0"});
   refused({"--micro-batch", "5"}, {"data.micro_batch is 5", "(4)"});
@@ -259,6 +260,7 @@ TEST_F(WrongModel, generation) {
   generate({"--max-tokens", "0"}, {"max_tokens", "0"});
   generate({"--depth", "nan"}, {"depth"});
   generate({"--stop", ""}, {"stop"});
+  generate({"--seed", "-1"}, {"--seed", "-1"});
   generate({"--threads", "-1"}, {"--threads", "-1"});
   generate({"--prompt-file", "no/such.txt"}, {"no/such.txt"});
   wrong({"generate", (dir_ / "none").string(), "--prompt", "x"}, {"causal = none"});

@@ -236,7 +236,7 @@ TEST(ResumeRefuses, other_options_by_name_but_not_where_things_lie) {
   wrong("model.hidden_size = 16, not 32", [](auto& o) { o.model.hidden_size = 32; });
   wrong("routing.gate = \"raw\", not \"tanh\"", [](auto& o) { o.model.routing.gate = Gate::kTanh; });
   wrong("data.batch = 4, not 2", [](auto& o) { o.data.batch = 2; });
-  wrong("data.context = 24, not 12", [](auto& o) { o.data.context = 12; });
+  wrong("model.max_position_embeddings = 24, not 12", [](auto& o) { o.data.context = 12; });
   wrong("train.steps = 10, not 11", [](auto& o) { o.train.steps = 11; });
   wrong("train.seed = 1, not 2", [](auto& o) { o.train.seed = 2; });
   wrong("train.learning_rate", [](auto& o) { o.train.learning_rate = 1e-5; });
