@@ -178,7 +178,9 @@ void remove_unfinished(const fs::path& root) {
   });
 }
 
-fs::path find_model_folder(const fs::path& path) {
+fs::path find_model_folder(const fs::path& given) {
+  // A trailing slash, which completion types, names the same folder.
+  const fs::path path = given.has_filename() || given == given.root_path() ? given : given.parent_path();
   constexpr const char* kConfig = "config.json";
   std::error_code ignored;
   const std::string where = path.string();

@@ -16,7 +16,7 @@ namespace {
 
 struct Arguments {
   std::string model, path, by = "both", split = "valid";
-  int64_t context = 0, batch = 8, windows = 0, threads = 0;
+  int64_t max_documents = 0, context = 0, batch = 8, windows = 0, threads = 0;
   float depth = 0;
   bool json = false;
 };
@@ -24,7 +24,7 @@ struct Arguments {
 constexpr const char* kFooter =
     "Examples:\n"
     "  isobath eval runs/tiny --path text.txt            loss by top-k and by the causal rule\n"
-    "  isobath eval llama-folder --path stories.jsonl --split train --context 512\n"
+    "  isobath eval llama-folder --path stories.jsonl --split all --context 512\n"
     "  isobath eval runs/tiny --path text.txt --by causal --depth 0.5   more compute from the same weights";
 
 std::string result_text(const char* name, const Evaluation& e, double bytes_per_token) {
@@ -44,14 +44,18 @@ int run_eval(const Arguments& a) {
   const bool causal = a.by != "topk" && routed && config.has_causal_rule();
   require(a.by != "causal" || !routed || config.has_causal_rule(),
           "{} was trained with causal = none and has no causal rule; evaluate it --by topk", a.model);
-  const Corpus corpus = Corpus::load(a.path, loaded.tokenizer);
+  // A validation text of its own is taken whole.
+  const Corpus corpus = Corpus::load(a.path, loaded.tokenizer, a.split == "all" ? a.path : "");
   const TokenStream& text = a.split == "train" ? corpus.train : corpus.valid;
   const int64_t T = a.context > 0 ? a.context : std::min<int64_t>(config.max_position_embeddings, 1024);
   require(T <= config.max_position_embeddings, "--context {} is longer than the model's {}", T,
           config.max_position_embeddings);
   Evaluator evaluator(config, text,
-                      {.T = T, .B = a.batch, .capacity_scope = config.routing.capacity_scope,
-                       .attention_scope = config.routing.attention_scope});
+                      {.T = T,
+                       .B = a.batch,
+                       .capacity_scope = config.routing.capacity_scope,
+                       .attention_scope = config.routing.attention_scope,
+                       .max_documents = a.max_documents});
   loaded.model->prepare(evaluator.rows());
   const double bytes = text.text_bytes() > 0 ? double(text.text_bytes()) / double(text.size()) : 0;
   Progress progress("window");
@@ -66,7 +70,7 @@ int run_eval(const Arguments& a) {
     if (!a.json) std::printf("%s", result_text(name, e, bytes).c_str());
   };
   if (!routed) report("dense", run(SelectBy::kTopK));
-  if (routed && a.by != "causal") report("top-k", run(SelectBy::kTopK));
+  if (routed && a.by != "causal") report("top_k", run(SelectBy::kTopK));
   if (causal) report("causal", run(SelectBy::kCausal));
   if (a.json) std::printf("%s\n", json.dump(2).c_str());
   return 0;
@@ -80,20 +84,31 @@ void add_eval(CLI::App& app, Run& run) {
   command->footer(kFooter);
   command->add_option("model", a->model, "run, checkpoint, or Hugging Face Llama folder")->required();
   command->add_option("--path", a->path, "text: .txt, .jsonl, token shards, or a folder of these")->required();
-  command->add_option("--split", a->split, "which part of the text")
-      ->check(CLI::IsMember({"valid", "train"}))->capture_default_str();
+  command
+      ->add_option("--split", a->split,
+                   "which part of the text: the one that training holds out, the rest, or all of it")
+      ->check(CLI::IsMember({"valid", "train", "all"}))
+      ->capture_default_str();
   command->add_option("--by", a->by, "how rows are chosen")
-      ->check(CLI::IsMember({"both", "topk", "causal"}))->capture_default_str();
+      ->check(CLI::IsMember({"both", "topk", "causal"}))
+      ->capture_default_str();
   command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
   command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")
-      ->check(not_negative)->capture_default_str();
+      ->check(not_negative)
+      ->capture_default_str();
   command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
   command->add_option("--windows", a->windows, "only the first so many windows; 0: all")
-      ->check(not_negative)->capture_default_str();
+      ->check(not_negative)
+      ->capture_default_str();
+  command->add_option("--max-documents", a->max_documents, "per window, with document scopes; 0: max(1, T/64)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_option("--threads", a->threads, "0: as many as there are cores")
-      ->check(not_negative)->capture_default_str();
+      ->check(not_negative)
+      ->capture_default_str();
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_eval(*a); }; });
 }

@@ -40,25 +40,34 @@ std::vector<std::string> read_prompts(const Arguments& a) {
 
 const char* finish_name(Finish finish) {
   switch (finish) {
-    case Finish::kEos: return "end of text";
-    case Finish::kStop: return "stop string";
-    case Finish::kMaxTokens: return "max tokens";
-    case Finish::kContext: return "context full";
-    case Finish::kNotYet: return "interrupted";
+    case Finish::kEos:
+      return "end of text";
+    case Finish::kStop:
+      return "stop string";
+    case Finish::kMaxTokens:
+      return "max tokens";
+    case Finish::kContext:
+      return "context full";
+    case Finish::kNotYet:
+      return "interrupted";
   }
   return "";
 }
 
-std::string statistics_text(const Statistics& s, const ModelConfig& config) {
-  double run = 0, used = 0, dense = 0;
+std::string statistics_text(const Generator& generator, const ModelConfig& config) {
+  const Statistics s = generator.statistics();
+  int64_t drawn = 0;
+  for (int64_t i = 0; i < generator.sequences(); i++) drawn += generator.result(i).drawn();
+  double run = 0, used = 0, dense = 0, reserved = 0;
   for (size_t l = 0; l < s.layer.size(); l++) {
     run += s.share_run(l);
     used += double(s.layer[l].kv_used_bytes);
     dense += double(s.layer[l].kv_dense_bytes);
+    reserved += double(s.layer[l].kv_reserved_bytes);
   }
-  std::string text = fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s\n", s.prefill_tokens,
-                                 with_letter(s.prefill_tokens_per_second()), s.decode_tokens,
-                                 with_letter(s.decode_tokens_per_second()));
+  std::string text =
+      fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s\n", s.prefill_tokens,
+                  with_letter(s.prefill_tokens_per_second()), drawn, with_letter(s.decode_tokens_per_second()));
   text += fmt::format("blocks run {:.1f}%", 100 * run / double(std::max<size_t>(1, s.layer.size())));
   if (config.routed_blocks() > 0) {
     text += "  (routed:";
@@ -66,15 +75,17 @@ std::string statistics_text(const Statistics& s, const ModelConfig& config) {
       if (config.routed(int64_t(l))) text += fmt::format(" {} {:.1f}%", l, 100 * s.share_run(l));
     text += ")";
   }
-  return text + fmt::format("\nKV cache {} of a dense model's {} ({:.1f}%)\n", bytes_text(used), bytes_text(dense),
-                            100 * used / std::max(1.0, dense));
+  return text + fmt::format("\nKV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(used),
+                            100 * used / std::max(1.0, dense), bytes_text(dense), bytes_text(reserved));
 }
 
 void print_json(const Generator& generator) {
   nlohmann::json list = nlohmann::json::array();
   for (int64_t s = 0; s < generator.sequences(); s++) {
     const Result& r = generator.result(s);
-    list.push_back({{"text", r.text}, {"tokens", r.tokens}, {"prompt_tokens", r.prompt_tokens},
+    list.push_back({{"text", r.text},
+                    {"tokens", r.tokens},
+                    {"prompt_tokens", r.prompt_tokens},
                     {"finish", finish_name(r.finish)}});
   }
   std::printf("%s\n", list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
@@ -112,7 +123,7 @@ int run_generate(Arguments& a) {
       std::printf("--- %lld (%s)\n%s%s\n", static_cast<long long>(s), finish_name(generator.result(s).finish),
                   prompts[size_t(s)].c_str(), generator.result(s).text.c_str());
   }
-  if (!a.quiet) std::fprintf(stderr, "%s", statistics_text(generator.statistics(), loaded.model->config()).c_str());
+  if (!a.quiet) std::fprintf(stderr, "%s", statistics_text(generator, loaded.model->config()).c_str());
   return 0;
 }
 
@@ -125,11 +136,13 @@ void add_generate(CLI::App& app, Run& run) {
   command->footer(kFooter);
   command->add_option("model", a->model, "run, checkpoint, or Hugging Face Llama folder")->required();
   command->add_option("--prompt,-p", a->prompts, "text to go on from; may be given more than once")
-      ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_option("--prompt-file", a->files, "the same, from files")->check(CLI::ExistingFile);
   command->add_option("--max-tokens,-n", r.max_tokens, "tokens to write at most")->capture_default_str();
   command->add_option("--stop", r.stop, "stop before this text; may be given more than once")
-      ->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   command->add_flag("!--ignore-eos", r.stop_at_eos, "go on behind the end of a text");
   command->add_option("--temperature,-t", r.sampling.temperature, "0: always the most likely token")
       ->capture_default_str();
@@ -139,11 +152,14 @@ void add_generate(CLI::App& app, Run& run) {
   command->add_option("--min-p", r.sampling.min_p, "drop what is less likely than this share of the most likely")
       ->capture_default_str();
   command->add_option("--seed", r.sampling.seed, "of the draws; prompt i uses seed + i")
-      ->check(not_negative)->capture_default_str();
-  command->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
+      ->check(not_negative)
+      ->capture_default_str();
+  command
+      ->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
   command->add_option("--threads", a->threads, "0: as many as there are cores")
-      ->check(not_negative)->capture_default_str();
+      ->check(not_negative)
+      ->capture_default_str();
   command->add_flag("--quiet,-q", a->quiet, "no statistics");
   command->add_flag("--json", a->json, "print texts and tokens as JSON");
   command->callback([a, &run] { run = [a] { return run_generate(*a); }; });

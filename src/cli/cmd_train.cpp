@@ -31,7 +31,7 @@ RunConfig run_config(const Arguments& a) {
   if (!a.resume.empty()) {
     const fs::path checkpoint = find_model_folder(a.resume);
     config = stored_options(checkpoint);
-    config.train.out = fs::path(checkpoint).parent_path().string();
+    config.train.out = fs::proximate(fs::canonical(checkpoint).parent_path()).string();
   }
   if (!a.config.empty()) read_toml(a.config, config);
   a.flags.apply(config);
@@ -43,7 +43,8 @@ void warn_of_extreme_shares(const EvalRecord& record) {
   if (!record.causal) return;
   for (const LayerRouting& l : record.causal->layer)
     if (l.routed == 0 || l.routed == l.rows)
-      std::fprintf(stderr, "warning: block %lld: the causal rule routes %s token; generation would differ from training\n",
+      std::fprintf(stderr,
+                   "warning: block %lld: the causal rule routes %s token; generation would differ from training\n",
                    static_cast<long long>(l.block), l.routed == 0 ? "no" : "every");
 }
 
@@ -64,10 +65,7 @@ int run_train(const Arguments& a) {
   Progress progress("step");
   const int64_t already = trainer.steps_done();
   const TrainResult result = trainer.run({
-      .on_step =
-          [&](const StepRecord& r) {
-            progress.update(r.step, r.steps, step_line(r), already);
-          },
+      .on_step = [&](const StepRecord& r) { progress.update(r.step, r.steps, step_line(r), already); },
       .on_eval =
           [&](const EvalRecord& r) {
             progress.clear();
@@ -94,8 +92,10 @@ void add_train(CLI::App& app, Run& run) {
   command->footer(kFooter);
   command->add_option("config", a->config, "TOML file with [model], [routing], [data], [train]");
   command->add_option("--resume", a->resume, "run or checkpoint folder to go on from; its options are the defaults");
-  command->add_option("--peak", a->peak_gflops, "the machine's GFLOP/s that speed is a share of; 0: measured at the start")
-      ->check(not_negative)->capture_default_str();
+  command
+      ->add_option("--peak", a->peak_gflops, "the machine's GFLOP/s that speed is a share of; 0: measured at the start")
+      ->check(not_negative)
+      ->capture_default_str();
   command->add_flag("--quiet", a->quiet, "no banner");
   a->flags.add(*command, {"model", "routing", "data", "train"});
   command->callback([a, &run] { run = [a] { return run_train(*a); }; });

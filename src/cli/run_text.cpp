@@ -48,15 +48,14 @@ std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePe
                       with_letter(double(count_weights(m))), m.hidden_size, m.num_hidden_layers, m.num_attention_heads,
                       m.head_dim, m.intermediate_size, m.vocab_size);
   text += fmt::format("routing  {}\n", routing_text(m));
-  text += fmt::format("compute  {} FLOPs per token forward ({} of the dense twin)\n",
-                      with_letter(double(flops.forward()) / T),
-                      percent(double(flops.forward()) / double(dense.forward())));
+  text +=
+      fmt::format("compute  {} FLOPs per token forward ({} of the dense twin)\n",
+                  with_letter(double(flops.forward()) / T), percent(double(flops.forward()) / double(dense.forward())));
   text += fmt::format("text     {} tokens to train on, {} to validate on\n", with_letter(double(corpus.train.size())),
                       with_letter(double(corpus.valid.size())));
   text += fmt::format("budget   {} steps of {} x {} tokens = {} tokens, {:.4g} FLOPs\n", trainer.budget().steps,
                       c.data.batch, c.data.context,
-                      with_letter(double(trainer.budget().steps) * double(c.data.batch) * T),
-                      trainer.budget().flops);
+                      with_letter(double(trainer.budget().steps) * double(c.data.batch) * T), trainer.budget().flops);
   text += fmt::format("machine  {}, {} threads, {}, {:.0f} GFLOP/s fp32 at most; {} planned\n", peak.cpu, peak.threads,
                       peak.simd, peak.fma_gflop_s, bytes_text(double(trainer.planned_bytes())));
   if (trainer.steps_done() > 0) text += fmt::format("resumed  at step {}\n", trainer.steps_done());

@@ -136,7 +136,7 @@ void Generator::run_pass(int64_t logits_row) {
   const ModelConfig& config = model_.config();
   const Batch batch = rows_.batch();
   forward_blocks(model_.weights.weights(), *model_.products, acts_, config, batch,
-                 {.by = SelectBy::kCausal, .depth = options_.depth, .seed = options_.router_seed}, cache_.view());
+                 {.by = SelectBy::kCausal, .depth = options_.depth}, cache_.view());
   for (size_t l = 0; l < done_.layer.size(); l++)
     done_.layer[l].rows += config.routed(int64_t(l)) ? acts_.block[l].router.list.rows : batch.rows();
 

@@ -98,7 +98,7 @@ void look_inside(Twin& twin, const Corpus& corpus, uint64_t seed) {
   const LoadedModel loaded = load_model(twin.checkpoint);
   loaded.model->prepare(trace_rows(*loaded.model));
   const SelectBy by = twin.routed() ? SelectBy::kCausal : SelectBy::kTopK;
-  twin.trace = trace_text(*loaded.model, passage(corpus.valid), {.by = by, .seed = seed});
+  twin.trace = trace_text(*loaded.model, passage(corpus.valid), {.by = by});
   write_samples(twin, loaded, seed);
 }
 

@@ -61,14 +61,17 @@ void check_routing(const ModelConfig& c) {
 }  // namespace
 
 void resolve(ModelConfig& c, int64_t T) {
+  static constexpr int64_t kMostOfOne = int64_t{1} << 24;  // of any size: what follows multiplies a few of them
   const auto positive = [](const char* key, int64_t value) {
-    require(value >= 1, "model.{} is {}, expected 1 or more", key, value);
+    require(value >= 1 && value <= kMostOfOne, "model.{} is {}, expected 1 to {}", key, value, kMostOfOne);
   };
   positive("hidden_size", c.hidden_size);
   positive("num_hidden_layers", c.num_hidden_layers);
   positive("num_attention_heads", c.num_attention_heads);
   positive("vocab_size", c.vocab_size);
-  require(c.vocab_size < (int64_t{1} << 31), "model.vocab_size is {}, expected less than 2^31", c.vocab_size);
+  require(c.num_hidden_layers <= 1 << 16, "model.num_hidden_layers is {}, expected at most 65536", c.num_hidden_layers);
+  require(c.head_dim >= 0 && c.head_dim <= kMaxHeadDim, "model.head_dim is {}, expected at most {}", c.head_dim,
+          kMaxHeadDim);
   if (c.head_dim == 0) {
     require(c.hidden_size % c.num_attention_heads == 0,
             "num_attention_heads = {} does not divide hidden_size = {}; change one, or set head_dim",
@@ -86,6 +89,9 @@ void resolve(ModelConfig& c, int64_t T) {
           c.num_attention_heads);
   require(c.head_dim >= 2 && c.head_dim % 2 == 0 && c.head_dim <= kMaxHeadDim,
           "head_dim is {}, expected an even number from 2 to {}", c.head_dim, kMaxHeadDim);
+  const double D = double(c.hidden_size),
+               weights = double(c.num_hidden_layers) * D * (4 * D + 3 * double(c.intermediate_size));
+  require(weights < 0x1p44, "the blocks would have {:.2g} weights, expected less than {:.2g}", weights, 0x1p44);
   require(T <= c.max_position_embeddings, "context = {} is longer than max_position_embeddings = {}", T,
           c.max_position_embeddings);
   require(c.rms_norm_eps > 0, "model.rms_norm_eps is {}, expected above 0", c.rms_norm_eps);

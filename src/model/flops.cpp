@@ -103,8 +103,8 @@ ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, cons
     }
     if (!c.routed(l)) continue;
     if (c.routing.router == Router::kLearned) {
-      count.forward += N * D;                                       // score
-      count.backward += S * D;                                      // its weight gradient, through the gate
+      count.forward += N * D;                                         // score
+      count.backward += S * D;                                        // its weight gradient, through the gate
       if (c.routing.causal == Causal::kBce) count.backward += N * D;  // and through the auxiliary loss
     }
     if (c.has_predictor()) {
@@ -120,10 +120,14 @@ ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, cons
 Budget plan_budget(const ModelConfig& c, int64_t sequences, int64_t T, double flops) {
   const double per_sequence = double(model_flops(c, 1, T).training());
   const double per_step = per_sequence * double(sequences);
-  require(flops >= per_sequence, "a budget of {:.3g} FLOPs is less than one sequence ({:.3g}); raise --flops or lower "
-          "context or model size", flops, per_sequence);
-  require(flops / per_sequence < 1e15, "a budget of {:.3g} FLOPs is {:.3g} sequences, expected less than 1e15; lower "
-          "--flops", flops, flops / per_sequence);
+  require(flops >= per_sequence,
+          "a budget of {:.3g} FLOPs is less than one sequence ({:.3g}); raise --flops or lower "
+          "context or model size",
+          flops, per_sequence);
+  require(flops / per_sequence < 1e15,
+          "a budget of {:.3g} FLOPs is {:.3g} sequences, expected less than 1e15; lower "
+          "--flops",
+          flops, flops / per_sequence);
   Budget budget;
   budget.steps = std::max<int64_t>(1, std::llround(flops / per_step));
   budget.flops = double(budget.steps) * per_step;

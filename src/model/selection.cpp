@@ -24,8 +24,8 @@ double normal_quantile(double p) {
 }
 
 // router = random: r ~ N(0,1), a pure function of (seed, step, sequence, block, position).
-void random_scores(F32 score, const Batch& batch, const Selection& how, int64_t block) {
-  const Rng rng(how.seed, Stream::kRouter, uint32_t(block));
+void random_scores(F32 score, const RouterContext& c, const Batch& batch, const Selection& how) {
+  const Rng rng(uint64_t(c.config.routing.router_seed), Stream::kRouter, uint32_t(c.block));
   parallel_for(batch.rows(), 4096, [&](int64_t n) {
     const uint64_t sequence = uint64_t(batch.sequence_id[batch.sequence[n]]);
     score[n] = rng.normal(uint64_t(how.step + 1), sequence << 24 | uint64_t(batch.position[n]));
@@ -87,7 +87,7 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   const int64_t N = x.rows();
   const F32 score = r.score.slice(0, N);
   if (c.config.routing.router == Router::kRandom)
-    random_scores(score, batch, how, c.block);
+    random_scores(score, c, batch, how);
   else
     router_score(score, x, c.weights.w, c.weights.bias);
   const bool ruled = c.config.has_causal_rule();

@@ -18,7 +18,6 @@ enum class SelectBy : uint8_t {
 struct Selection {
   SelectBy by = SelectBy::kTopK;
   float depth = 0;    // added to the causal rule's logit: above 0 more rows, below 0 fewer
-  uint64_t seed = 1;  // of router = random
   int64_t step = -1;  // of router = random; -1: evaluation, the same numbers every time
 };
 

@@ -56,6 +56,7 @@ RunConfig resolved(RunConfig c, const Tokenizer& tokenizer) {
   if (tokenizer.eos() >= 0) c.model.eos_token_id = {tokenizer.eos()};
   resolve(c.model, c.data.context);
   if (c.data.micro_batch == 0) c.data.micro_batch = c.data.batch;
+  if (c.model.routing.router_seed == 0) c.model.routing.router_seed = int64_t(c.train.seed);
   if (c.train.learning_rate == 0) c.train.learning_rate = 3e-3 * std::sqrt(128.0 / double(c.model.hidden_size));
   return c;
 }
@@ -111,7 +112,7 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
     scale.targets += loader.scored_targets(batch);
     scale.rows += batch.rows();
   }
-  const Selection how{.seed = config.train.seed, .step = step};
+  const Selection how{.step = step};
   double loss = 0, auxiliary = 0;
   for (LayerRouting& layer : record.layer) layer = {.block = layer.block};
   for (int64_t at = 0; at < count; at += micro) {
@@ -179,10 +180,10 @@ const StepRecord& Trainer::step() {
 EvalRecord Trainer::evaluate(const Observer& observer, int64_t windows) {
   State& s = *state_;
   EvalRecord record{.step = s.step, .top_k = {}, .causal = {}};
-  record.top_k = s.evaluator.run(s.model, {.by = SelectBy::kTopK, .seed = s.config.train.seed}, windows,
+  record.top_k = s.evaluator.run(s.model, {.by = SelectBy::kTopK}, windows,
                                  observer.on_eval_progress);
   if (s.config.model.routed_blocks() > 0 && s.config.model.has_causal_rule())
-    record.causal = s.evaluator.run(s.model, {.by = SelectBy::kCausal, .seed = s.config.train.seed}, windows,
+    record.causal = s.evaluator.run(s.model, {.by = SelectBy::kCausal}, windows,
                                     observer.on_eval_progress);
   return record;
 }
