@@ -95,10 +95,23 @@ TokenStream whole(const std::vector<TokenSourcePtr>& sources, const Tokenizer& t
   return builder.finish(text_bytes);
 }
 
+// Of every token and of where documents begin, a block at a time.
+uint64_t hash_of(const TokenStream& stream) {
+  constexpr int64_t kBlock = 1 << 16;
+  std::vector<int32_t> block;
+  uint64_t hash = uint64_t(stream.documents());
+  for (int64_t begin = 0; begin < stream.size(); begin += kBlock) {
+    block.resize(size_t(std::min(kBlock, stream.size() - begin)));
+    stream.read(begin, block);
+    hash = hash * 0x100000001b3u ^
+           hash_bytes({reinterpret_cast<const char*>(block.data()), block.size() * sizeof(int32_t)});
+  }
+  return hash;
+}
+
 uint64_t hash_of(const Corpus& corpus, const Tokenizer& tokenizer) {
-  return hash_bytes(fmt::format("{} {} {} {} {} {} {}", tokenizer.hash(), corpus.train.size(), corpus.train.documents(),
-                                corpus.train.text_bytes(), corpus.valid.size(), corpus.valid.documents(),
-                                corpus.valid.text_bytes()));
+  return hash_bytes(fmt::format("{} {} {} {} {}", tokenizer.hash(), corpus.train.size(), hash_of(corpus.train),
+                                corpus.valid.size(), hash_of(corpus.valid)));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TokenStream stream_of(std::span<const std::vector<int32_t>> documents, int32_t e
 
 struct Corpus {
   TokenStream train, valid;
-  uint64_t hash = 0;  // of tokenizer and content sizes: a run resumes on the text that it began with
+  uint64_t hash = 0;  // of tokenizer and tokens: a run resumes on the text that it began with
 
   // Throws Error naming the file, and the line of a JSONL file, on what it cannot read; on empty text; on a token
   // outside the tokenizer's vocabulary; on a shard of another tokenizer; on a split of fewer than two tokens.
