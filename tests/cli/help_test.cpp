@@ -60,6 +60,9 @@ TEST(Flags, lists_leave_the_next_word_alone) {
   EXPECT_EQ(capacities({"plan", "--json", "--blocks", "1,2", "--capacity", list, work.config}), want);
   EXPECT_EQ(capacities({"plan", "--json", "--blocks=1,2", "--capacity=" + list, work.config}), want);
   EXPECT_EQ(capacities({"plan", "--json", "--blocks", "1", work.config}), (std::vector<double>{1, 0.25, 1, 1}));
+  output_of(
+      {"train", "--out", work.out, "--peak", "100", "--capacity", list, work.config});  // where it may be left out
+  output_of({"train", "--out", (work.dir / "b").string(), "--peak", "100", "--blocks", "1,3", work.config});
 }
 
 TEST(Flags, with_dashes_or_underlines_win_over_the_file) {
