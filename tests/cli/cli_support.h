@@ -9,6 +9,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,8 @@ class Program {
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     pid_ = ::fork();
-    if (pid_ != 0) return;
+    if (pid_ < 0) throw std::runtime_error("cannot fork");
+    if (pid_ > 0) return;
     open_as(STDIN_FILENO, "/dev/null", O_RDONLY);
     open_as(STDOUT_FILENO, out_, O_WRONLY | O_CREAT);
     open_as(STDERR_FILENO, dir_ / "error", O_WRONLY | O_CREAT);
@@ -58,7 +60,10 @@ class Program {
     }
   }
 
-  void signal(int number) const { ::kill(pid_, number); }
+  // Nothing where it has ended: process 0 is the whole group of the test.
+  void signal(int number) const {
+    if (pid_ > 0) ::kill(pid_, number);
+  }
   bool running() {
     if (pid_ > 0 && ::waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = 0;
     return pid_ > 0;
