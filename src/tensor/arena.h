@@ -45,8 +45,8 @@ class Plan {
     });
   }
 
-  // What follows shares its bytes with what followed the last mark: scratch of things that never live together.
-  // between(mark(), ...): see model/activations.cpp.
+  // rewind(mark): what follows shares its bytes with what was added since mark() was taken. For buffers that never live
+  // together, as in model/activations.cpp.
   int64_t mark() const { return end_; }
   void rewind(int64_t mark) { end_ = mark; }
 
