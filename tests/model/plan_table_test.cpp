@@ -4,11 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
 #include <vector>
 
 #include "base/count.h"
-#include "support/tiny_model.h"
+#include "support/tiny_cases.h"
 
 namespace isobath {
 namespace {
@@ -17,40 +16,35 @@ using namespace isobath::testing;
 
 constexpr BatchLimits kLimits{.sequences = 3, .T = 21};
 
-struct Planned : ::testing::TestWithParam<ModelConfig> {
-  ModelConfig config() const {
-    ModelConfig c = GetParam();
-    resolve(c, kLimits.T);
-    return c;
-  }
-};
-
-std::vector<ModelConfig> configs() {
+std::vector<TinyCase> cases() {
   ModelConfig predictor = tiny_routed(0.3, 4), tied = tiny_config(2);
   predictor.routing.causal = Causal::kPredictor;
   predictor.routing.predictor_width = 5;
   predictor.routing.router_bias = true;
   tied.tie_word_embeddings = true;
-  return {tiny_config(), tied, tiny_routed(), predictor};
+  const std::vector<Sequence> sequences =
+      random_sequences(std::vector<int64_t>(size_t(kLimits.sequences), kLimits.T), tied.vocab_size);
+  std::vector<TinyCase> all{{"Dense", tiny_config(), sequences},
+                            {"DenseTied", tied, sequences},
+                            {"JointBce", tiny_routed(), sequences},
+                            {"JointPredictor", predictor, sequences}};
+  for (TinyCase& c : all) resolve(c.config, kLimits.T);
+  return all;
 }
-std::string config_name(const ::testing::TestParamInfo<ModelConfig>& info) {
-  const char* names[] = {"Dense", "DenseTied", "JointBce", "JointPredictor"};
-  return names[info.index];
-}
-INSTANTIATE_TEST_SUITE_P(PlanTable, Planned, ::testing::ValuesIn(configs()), config_name);
+class Planned : public ::testing::TestWithParam<TinyCase> {};
+INSTANTIATE_TEST_SUITE_P(PlanTable, Planned, ::testing::ValuesIn(cases()), case_name);
 
 TEST_P(Planned, ExecutedFlopsAreWhatTheKernelsCount) {
-  const std::vector<Sequence> sequences =
-      random_sequences(std::vector<int64_t>(size_t(kLimits.sequences), kLimits.T), config().vocab_size);
-  TinyModel model(config(), kLimits);
+  const ModelConfig& c = GetParam().config;
+  TinyModel model(c, kLimits);
   executed_multiply_adds = 0;
-  model.step(TinyBatch(sequences, config()));
-  const PlanTable table = plan_table(config(), kLimits);
+  model.step(TinyBatch(GetParam().sequences, c));
+  const PlanTable table = plan_table(c, kLimits);
   EXPECT_DOUBLE_EQ(table.total.executed_flops * double(kLimits.rows()), 2 * double(executed_multiply_adds));
 }
 
 TEST_P(Planned, BytesAreThoseOfWhatARunConstructs) {
-  const ModelConfig c = config();
+  const ModelConfig& c = GetParam().config;
   const PlanTable table = plan_table(c, kLimits);
   const WeightSet weights(c);
   const Activations acts(c, kLimits, Purpose::kTrain), evaluation(c, kLimits, Purpose::kForward);
@@ -66,7 +60,7 @@ TEST_P(Planned, BytesAreThoseOfWhatARunConstructs) {
 }
 
 TEST_P(Planned, RowsAddUp) {
-  const ModelConfig c = config();
+  const ModelConfig& c = GetParam().config;
   const PlanTable table = plan_table(c, kLimits);
   EXPECT_EQ(table.total.parameters, count_weights(c));
   EXPECT_EQ(table.block.size(), size_t(c.num_hidden_layers));
