@@ -124,8 +124,10 @@ Budget plan_budget(const ModelConfig& c, int64_t sequences, int64_t T, double fl
           "a budget of {:.3g} FLOPs is less than one sequence ({:.3g}); raise --flops or lower "
           "context or model size",
           flops, per_sequence);
-  require(flops / per_sequence < double(int64_t{1} << 53),
-          "a budget of {:.3g} FLOPs is {:.3g} sequences, more than 2^53; lower --flops", flops, flops / per_sequence);
+  require(flops / per_sequence < 1e15,
+          "a budget of {:.3g} FLOPs is {:.3g} sequences, expected less than 1e15; lower "
+          "--flops",
+          flops, flops / per_sequence);
   Budget budget;
   budget.steps = std::max<int64_t>(1, std::llround(flops / per_step));
   budget.flops = double(budget.steps) * per_step;

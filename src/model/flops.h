@@ -64,7 +64,7 @@ struct Budget {
   // Of the whole run, `batch` a step.
   int64_t sequences(int64_t batch) const { return steps * batch - (last_sequences > 0 ? batch - last_sequences : 0); }
 };
-// Throws Error if the budget is less than one sequence, or more sequences than are counted exactly (2^53).
+// Throws Error if the budget is less than one sequence, or 1e15 sequences and more.
 Budget plan_budget(const ModelConfig& config, int64_t sequences, int64_t T, double flops);
 
 // Bytes of keys and values per token, fp32, at the planned share, and of the dense twin.
