@@ -13,8 +13,12 @@ namespace isobath {
 namespace {
 
 LoaderOptions loader_options(const RunConfig& c, int64_t sequences) {
-  return {.T = c.data.context, .B = sequences, .seed = c.train.seed, .capacity_scope = c.model.routing.capacity_scope,
-          .attention_scope = c.model.routing.attention_scope, .max_documents = c.data.max_documents};
+  return {.T = c.data.context,
+          .B = sequences,
+          .seed = c.train.seed,
+          .capacity_scope = c.model.routing.capacity_scope,
+          .attention_scope = c.model.routing.attention_scope,
+          .max_documents = c.data.max_documents};
 }
 
 Budget budget_of(const RunConfig& c) {
@@ -23,8 +27,9 @@ Budget budget_of(const RunConfig& c) {
   if (c.train.flops > 0) return plan_budget(c.model, B, T, c.train.flops);
   if (c.train.steps > 0)
     return {.steps = c.train.steps, .last_sequences = 0, .flops = double(c.train.steps) * double(B) * per_sequence};
-  require(c.train.tokens >= T, "a budget of {} tokens is less than one sequence of {}; raise --tokens or lower --context",
-          c.train.tokens, T);
+  require(c.train.tokens >= T,
+          "a budget of {} tokens is less than one sequence of {}; raise --tokens or lower --context", c.train.tokens,
+          T);
   return plan_budget(c.model, B, T, double(c.train.tokens) / double(T) * per_sequence);
 }
 
@@ -36,8 +41,8 @@ bool all_finite(CF32 x) {
   return std::all_of(x.data, x.data + x.numel(), [](float v) { return std::isfinite(v); });
 }
 
-// Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass left,
-// the inputs of the blocks are as they were.
+// Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass
+// left, the inputs of the blocks are as they were.
 std::string first_not_finite(const Activations& acts, int64_t rows) {
   const size_t L = acts.block.size();
   for (size_t l = 0; l <= L; l++) {
@@ -180,11 +185,9 @@ const StepRecord& Trainer::step() {
 EvalRecord Trainer::evaluate(const Observer& observer, int64_t windows) {
   State& s = *state_;
   EvalRecord record{.step = s.step, .top_k = {}, .causal = {}};
-  record.top_k = s.evaluator.run(s.model, {.by = SelectBy::kTopK}, windows,
-                                 observer.on_eval_progress);
+  record.top_k = s.evaluator.run(s.model, {.by = SelectBy::kTopK}, windows, observer.on_eval_progress);
   if (s.config.model.routed_blocks() > 0 && s.config.model.has_causal_rule())
-    record.causal = s.evaluator.run(s.model, {.by = SelectBy::kCausal}, windows,
-                                    observer.on_eval_progress);
+    record.causal = s.evaluator.run(s.model, {.by = SelectBy::kCausal}, windows, observer.on_eval_progress);
   return record;
 }
 
