@@ -36,6 +36,7 @@ struct EvalRecord {
   int64_t step = 0;
   Evaluation top_k;
   std::optional<Evaluation> causal;  // none where the model has no routed block or no causal rule
+  bool complete() const { return top_k.complete && (!causal || causal->complete); }  // not stopped half-way
 };
 
 // Where a run is watched from. All may be empty.
