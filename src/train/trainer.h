@@ -45,7 +45,7 @@ struct Observer {
   std::function<void(const EvalRecord&)> on_eval = {};
   std::function<void(const fs::path& folder)> on_save = {};
   std::function<void(int64_t done, int64_t of)> on_eval_progress = {};
-  std::function<bool()> stop = {};  // asked after every step: save and return
+  std::function<bool()> stop = {};  // asked after every step and evaluation window: save and return
 };
 
 struct TrainResult {
