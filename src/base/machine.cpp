@@ -1,8 +1,6 @@
 #include "base/machine.h"
 
-// The instruction sets that the ops are built for.
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include "base/simd.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/machine.cpp"
 #include <hwy/foreach_target.h>

@@ -14,8 +14,8 @@ namespace {
 
 struct Arguments {
   OptionFlags flags;
-  int64_t vocab_size = 257, pairs = 5, threads = 0;
-  bool json = false;
+  int64_t context = 1024, batch = 4, vocab_size = 257, pairs = 5, threads = 0;
+  bool json = false, check = false;
 };
 
 constexpr const char* kFooter =
@@ -44,8 +44,8 @@ int run_bench(const Arguments& a) {
   run.model.num_hidden_layers = 6;
   run.model.num_attention_heads = 6;
   run.model.routing.topology = Topology::kJoint;
-  run.data.context = 1024;
-  run.data.batch = 4;
+  run.data.context = a.context;
+  run.data.batch = a.batch;
   a.flags.apply(run);
   run.model.vocab_size = a.vocab_size;
   resolve(run.model, run.data.context);
@@ -71,6 +71,9 @@ int run_bench(const Arguments& a) {
   const double flop_ratio = mod.model_flops() / dense.model_flops();
   const double share_ratio = mod.utilisation_flops() / dense.utilisation_flops();
   const double rows = double(run.data.batch * run.data.context);
+  constexpr double kLeastShare = 50, kMostOverFlops = 1.08;
+  const bool fast = median(dense_share) >= kLeastShare, free = median(ratio) <= kMostOverFlops * flop_ratio;
+  const int code = a.check && !(fast && free) ? 1 : 0;
   if (a.json) {
     std::printf("%s\n", nlohmann::json{{"dense_ms", median(dense_ms)},
                                        {"mod_ms", median(mod_ms)},
@@ -82,24 +85,28 @@ int run_bench(const Arguments& a) {
                                        {"peak_gflop_s", peak.fma_gflop_s}}
                             .dump(2)
                             .c_str());
-    return 0;
+    return code;
   }
   std::printf("%s, %d threads, %s: %.0f GFLOP/s fp32, %.0f GB/s reading\n", peak.cpu.c_str(), peak.threads,
               peak.simd.c_str(), peak.fma_gflop_s, peak.read_gb_s);
   std::printf("width %lld, %lld blocks, %lld x %lld tokens; %lld pairs, median (least to most)\n",
               static_cast<long long>(run.model.hidden_size), static_cast<long long>(run.model.num_hidden_layers),
-              static_cast<long long>(run.data.batch), static_cast<long long>(run.data.context),
-              static_cast<long long>(a.pairs));
-  std::printf("dense  step %s ms  %s tok/s  %s%% of peak  %s planned\n", spread(dense_ms, 1).c_str(),
-              with_letter(rows / median(dense_ms) * 1e3).c_str(), spread(dense_share, 1).c_str(),
-              bytes_text(double(dense.planned_bytes())).c_str());
-  std::printf("MoD    step %s ms  %s tok/s  %s%% of peak  %s planned\n", spread(mod_ms, 1).c_str(),
-              with_letter(rows / median(mod_ms) * 1e3).c_str(), spread(mod_share, 1).c_str(),
-              bytes_text(double(mod.planned_bytes())).c_str());
-  std::printf("time MoD / dense %s; FLOPs MoD / dense %.3f (causal half %.3f): %.3f (%.3f) times the FLOP ratio\n",
-              spread(ratio, 3).c_str(), flop_ratio, share_ratio, median(ratio) / flop_ratio,
-              median(ratio) / share_ratio);
-  return 0;
+              static_cast<long long>(a.batch), static_cast<long long>(a.context), static_cast<long long>(a.pairs));
+  const auto line = [&](const char* name, const StepBench& bench, const std::vector<double>& ms,
+                        const std::vector<double>& share) {
+    std::printf("%-6s step %s ms  %s tok/s  %s%% of peak  %s planned\n", name, spread(ms, 1).c_str(),
+                with_letter(rows / median(ms) * 1e3).c_str(), spread(share, 1).c_str(),
+                bytes_text(double(bench.planned_bytes())).c_str());
+  };
+  line("dense", dense, dense_ms, dense_share);
+  line("MoD", mod, mod_ms, mod_share);
+  std::printf("time MoD / dense %s; FLOPs MoD / dense %.3f (attention's causal half: %.3f)\n", spread(ratio, 3).c_str(),
+              flop_ratio, share_ratio);
+  std::printf("goal: a dense step at %.0f%% of peak or more: %.1f%%, %s\n", kLeastShare, median(dense_share),
+              fast ? "holds" : "DOES NOT HOLD");
+  std::printf("goal: MoD / dense time at most %.2f times the FLOP ratio: %.3f times, %s\n", kMostOverFlops,
+              median(ratio) / flop_ratio, free ? "holds" : "DOES NOT HOLD");
+  return code;
 }
 
 }  // namespace
@@ -108,12 +115,19 @@ void add_bench(CLI::App& app, Run& run) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("bench", "Time training steps, dense and Mixture-of-Depths, in one run");
   command->footer(kFooter);
-  a->flags.add(*command, {"model", "routing", "data"});
+  a->flags.add(*command, {"model", "routing"});
+  command->add_option("--context", a->context, "tokens per sequence")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  command->add_option("--batch", a->batch, "sequences per step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
   command->add_option("--vocab-size", a->vocab_size, "entries of the vocabulary")->capture_default_str();
   command->add_option("--pairs", a->pairs, "steps of each")
       ->check(CLI::Range(int64_t{1}, int64_t{10000}))
       ->capture_default_str();
   command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
+  command->add_flag("--check", a->check, "exit with 1 unless both goals hold");
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_bench(*a); }; });
 }

@@ -1,6 +1,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/run_text.h"
@@ -23,29 +24,29 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  isobath plan configs/tiny.toml\n"
     "  isobath plan configs/paper-220m.toml --capacity 0.5\n"
-    "Model FLOPs count every matrix product and attention in full (budgets, isoFLOP curves); executed FLOPs are what\n"
-    "the kernels run forward and backward. Memory is of one micro-batch.";
+    "Model FLOPs count every matrix product and attention in full (budgets, isoFLOP curves), training as 3 x forward;\n"
+    "executed FLOPs are what the kernels run in training, forward and backward. Memory is of one micro-batch.";
 
 std::string row_text(const std::string& name, const PlanRow& r) {
-  return fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>10}\n", name, with_letter(double(r.parameters)),
-                     with_letter(r.model_flops), with_letter(r.executed_flops), bytes_text(double(r.activation_bytes)),
-                     bytes_text(r.kv_bytes));
+  return fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", name, with_letter(double(r.parameters)),
+                     with_letter(r.model_flops), with_letter(r.training_flops()), with_letter(r.executed_flops),
+                     bytes_text(double(r.activation_bytes)), bytes_text(r.kv_bytes));
 }
 
 std::string table_text(const char* title, const ModelConfig& config, const PlanTable& table) {
   std::string text = fmt::format("{}: {}\n", title, routing_text(config));
-  text += fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "FLOPs/token", "executed",
-                      "activations", "KV/token");
+  text += fmt::format("{:<18} {:>10} {:>25} {:>12}\n", "", "", "model FLOPs per token", "executed");
+  text += fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "forward", "training",
+                      "training", "activations", "KV/token");
   for (const PlanRow& r : table.block)
     text +=
         row_text(fmt::format("block {:>3} {}", r.block, r.routed ? fmt::format("{:.4g}%", 100 * r.capacity) : ""), r);
-  PlanRow rest = table.rest;
-  rest.activation_bytes = table.scratch_bytes;
-  text += row_text("head, embedding", rest);
+  text += row_text("head, embedding", table.rest);
   text += row_text("in all", table.total);
-  text += fmt::format("training memory: {} weights, gradients and moments + {} packed copies + {} activations = {}\n",
+  text += fmt::format("training: {} weights, gradients, moments + {} packed + {} activations = {}\n",
                       bytes_text(double(table.weight_bytes)), bytes_text(double(table.packed_bytes)),
                       bytes_text(double(table.total.activation_bytes)), bytes_text(double(table.training_bytes())));
+  text += fmt::format("evaluation during training: {} of buffers more\n", bytes_text(double(table.evaluation_bytes)));
   return text;
 }
 
@@ -53,13 +54,16 @@ nlohmann::json to_json(const PlanTable& t) {
   const auto row = [](const PlanRow& r) {
     return nlohmann::json{{"parameters", r.parameters},
                           {"model_flops_per_token", r.model_flops},
-                          {"executed_flops_per_token", r.executed_flops},
+                          {"model_training_flops_per_token", r.training_flops()},
+                          {"executed_training_flops_per_token", r.executed_flops},
                           {"activation_bytes", r.activation_bytes},
                           {"kv_bytes_per_token", r.kv_bytes},
                           {"capacity", r.capacity}};
   };
-  nlohmann::json json{
-      {"total", row(t.total)}, {"training_bytes", t.training_bytes()}, {"blocks", nlohmann::json::array()}};
+  nlohmann::json json{{"total", row(t.total)},
+                      {"training_bytes", t.training_bytes()},
+                      {"evaluation_bytes", t.evaluation_bytes},
+                      {"blocks", nlohmann::json::array()}};
   for (const PlanRow& r : t.block) json["blocks"].push_back(row(r));
   return json;
 }
@@ -72,6 +76,7 @@ int run_plan(const Arguments& a) {
   check_sizes(run.data);
   config.vocab_size = a.vocab_size > 0 ? a.vocab_size : Tokenizer::load(run.data.tokenizer).vocab_size();
   resolve(config, run.data.context);
+  if (run.train.threads > 0) set_thread_count(int(run.train.threads));  // the products' scratch follows it
   const int64_t micro = run.data.micro_batch > 0 ? run.data.micro_batch : run.data.batch;
   const BatchLimits limits = limits_of({.T = run.data.context,
                                         .B = micro,
@@ -99,7 +104,7 @@ int run_plan(const Arguments& a) {
   if (run.train.flops > 0) {
     const Budget budget = plan_budget(config, B, T, run.train.flops), other = plan_budget(dense, B, T, run.train.flops);
     std::printf("a budget of %.4g FLOPs: %lld steps, %s tokens (dense twin: %lld steps)\n", run.train.flops,
-                static_cast<long long>(budget.steps), with_letter(double(budget.steps * B * T)).c_str(),
+                static_cast<long long>(budget.steps), with_letter(double(budget.sequences(B)) * double(T)).c_str(),
                 static_cast<long long>(other.steps));
   }
   return 0;

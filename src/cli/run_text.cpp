@@ -63,17 +63,19 @@ std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePe
 }
 
 std::string step_line(const StepRecord& r) {
-  std::string text = fmt::format("loss {:.4f}  norm {:.2f}  lr {:.2e}", r.loss, r.norm.model, r.learning_rate);
+  // Most wanted first: a narrow terminal cuts the end.
+  std::string text =
+      fmt::format("loss {:.4f}  {} tok/s  {:.0f}% of peak", r.loss, with_letter(r.tokens_per_s), 100 * r.peak_share);
   const LayerRouting all = together(r.layer);
   if (all.rows > 0) {
     text += fmt::format("  routed {}", percent(all.share()));
     if (all.agreement.rows > 0) {
       const Agreement& a = all.agreement;
-      text += fmt::format("  rule {} (skip {}) p {} r {}", percent(a.accuracy()), percent(a.base_rate()),
-                          percent(a.precision()), percent(a.recall()));
+      text += fmt::format("  rule right {} (always skip {}), precision {}, recall {}", percent(a.accuracy()),
+                          percent(a.base_rate()), percent(a.precision()), percent(a.recall()));
     }
   }
-  return text + fmt::format("  {} tok/s  {:.0f}% of peak", with_letter(r.tokens_per_s), 100 * r.peak_share);
+  return text + fmt::format("  norm {:.2f}  lr {:.2e}", r.norm.model, r.learning_rate);
 }
 
 std::string layer_line(const LayerRouting& l) {

@@ -78,15 +78,15 @@ void Progress::update(int64_t done, int64_t of, const std::string& text, int64_t
   shown_ = now;
   const double spent = std::chrono::duration<double>(now - start_).count();
   const double rate = spent > 0 ? double(done - already) / spent : 0;
-  const std::string eta = rate > 0 && done < of ? "  ETA " + duration_text(double(of - done) / rate) : "";
+  const std::string eta = rate > 0 && done < of ? "ETA " + duration_text(double(of - done) / rate) + "  " : "";
   if (!terminal) {
-    std::fprintf(stderr, "%s\n", fmt::format("{} {}/{}  {}{}", what_, done, of, text, eta).c_str());
+    std::fprintf(stderr, "%s\n", fmt::format("{} {}/{}  {}{}", what_, done, of, eta, text).c_str());
     return;
   }
-  constexpr int kBar = 20;
+  constexpr int kBar = 12;
   const int full = of > 0 ? int(kBar * done / of) : 0;
   std::string line = fmt::format("{} {:>{}}/{} [{}{}] {}{}", what_, done, std::to_string(of).size(), of,
-                                 std::string(size_t(full), '='), std::string(size_t(kBar - full), ' '), text, eta);
+                                 std::string(size_t(full), '='), std::string(size_t(kBar - full), ' '), eta, text);
   const size_t columns = size_t(terminal_columns() - 1);
   if (line.size() > columns) line.resize(columns);
   std::fprintf(stderr, "\r\033[K%s", line.c_str());

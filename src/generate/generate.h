@@ -28,9 +28,9 @@
 namespace isobath {
 
 struct GeneratorOptions {
-  int64_t sequences = 1;     // the most that begin() will be given
-  int64_t max_rows = 512;    // of one pass: longer prompts are read in chunks
-  float depth = 0;           // added to the causal rule's logit: above 0 more blocks run, below 0 fewer
+  int64_t sequences = 1;   // the most that begin() will be given
+  int64_t max_rows = 512;  // of one pass: longer prompts are read in chunks
+  float depth = 0;         // added to the causal rule's logit: above 0 more blocks run, below 0 fewer
 };
 
 struct Request {

@@ -25,7 +25,10 @@ int64_t head_chunk(const ModelConfig& c, int64_t rows) {
 }
 
 Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpose purpose, Allocate allocate)
-    : block(size_t(c.num_hidden_layers)), limits_(limits), purpose_(purpose) {
+    : block(size_t(c.num_hidden_layers)),
+      limits_(limits),
+      purpose_(purpose),
+      block_bytes_(size_t(c.num_hidden_layers)) {
   const int64_t N = limits.rows(), D = c.hidden_size;
   plan_.add("x", x, {N, D});
   if (purpose == Purpose::kTrain) plan_.add("dx", dx, {N, D});
@@ -51,22 +54,27 @@ Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpos
   rope_table(rope, c.rope_theta);
 }
 
+template <class T>
+void Activations::add(int64_t l, const char* name, View<T>& view, Shape shape) {
+  plan_.add("block." + std::to_string(l) + "." + name, view, shape);
+  block_bytes_[size_t(l)] += plan_.entries().back().bytes;
+}
+
 void Activations::plan_block(const ModelConfig& c, int64_t l) {
   BlockActs& b = block[size_t(l)];
   const bool train = purpose_ == Purpose::kTrain, routed = c.routed(l);
   const int64_t S = planned_rows(c, l, limits_, purpose_);
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   const Heads heads = c.heads();
-  const std::string prefix = "block." + std::to_string(l) + ".";
-  plan_.add(prefix + "saved", b.saved, {S, D});
-  plan_.add(prefix + "rstd1", b.rstd1, {S});
-  plan_.add(prefix + "qkv", b.qkv, {S, heads.qkv_cols()});
-  plan_.add(prefix + "o", b.o, {S, heads.q_cols()});
-  if (train) plan_.add(prefix + "lse", b.lse, {S, heads.H});
-  plan_.add(prefix + "a", b.a, {S, D});
-  plan_.add(prefix + "rstd2", b.rstd2, {S});
-  plan_.add(prefix + "uv", b.uv, {S, 2 * F});
-  if (routed || !train) plan_.add(prefix + "m", b.m, {S, D});
+  add(l, "saved", b.saved, {S, D});
+  add(l, "rstd1", b.rstd1, {S});
+  add(l, "qkv", b.qkv, {S, heads.qkv_cols()});
+  add(l, "o", b.o, {S, heads.q_cols()});
+  if (train) add(l, "lse", b.lse, {S, heads.H});
+  add(l, "a", b.a, {S, D});
+  add(l, "rstd2", b.rstd2, {S});
+  add(l, "uv", b.uv, {S, 2 * F});
+  if (routed || !train) add(l, "m", b.m, {S, D});
 }
 
 // Scores and choices outlive the pass in every purpose: pictures and statistics are made of them.
@@ -74,15 +82,14 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
   RouterActs& r = block[size_t(l)].router;
   const bool train = purpose_ == Purpose::kTrain;
   const int64_t S = planned_rows(c, l, limits_, purpose_), N = limits_.rows();
-  const std::string prefix = "block." + std::to_string(l) + ".";
-  plan_.add(prefix + "router.score", r.score, {N});
-  if (train) plan_.add(prefix + "router.dscore", r.dscore, {N});
-  plan_.add(prefix + "router.gate", r.gate, {S});
-  if (train) plan_.add(prefix + "router.dgate", r.dgate, {S});
-  plan_.add(prefix + "router.index", r.index, {S});
-  plan_.add(prefix + "router.position", r.position, {S});
-  plan_.add(prefix + "router.segment_begin", r.segment_begin, {limits_.runs() + 1});
-  plan_.add(prefix + "router.chosen_begin", r.chosen_begin, {limits_.runs() + 1});
+  add(l, "router.score", r.score, {N});
+  if (train) add(l, "router.dscore", r.dscore, {N});
+  add(l, "router.gate", r.gate, {S});
+  if (train) add(l, "router.dgate", r.dgate, {S});
+  add(l, "router.index", r.index, {S});
+  add(l, "router.position", r.position, {S});
+  add(l, "router.segment_begin", r.segment_begin, {limits_.runs() + 1});
+  add(l, "router.chosen_begin", r.chosen_begin, {limits_.runs() + 1});
 }
 
 void Activations::plan_scratch(const ModelConfig& c) {

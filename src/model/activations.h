@@ -85,8 +85,6 @@ struct Scratch {
 
 class Activations {
  public:
-  // allocate = kNo: the plan only; no buffer may be touched.
-  enum class Allocate : uint8_t { kYes, kNo };
   Activations(const ModelConfig& config, const BatchLimits& limits, Purpose purpose,
               Allocate allocate = Allocate::kYes);
   Activations(const Activations&) = delete;
@@ -102,15 +100,18 @@ class Activations {
   const BatchLimits& limits() const { return limits_; }
   Purpose purpose() const { return purpose_; }
   const Plan& plan() const { return plan_; }
-  std::vector<int64_t> list_sizes() const { return list_sizes_; }  // distinct S of the blocks, and N
+  int64_t block_bytes(int64_t l) const { return block_bytes_[size_t(l)]; }  // of the buffers that block l names
+  std::vector<int64_t> list_sizes() const { return list_sizes_; }           // distinct S of the blocks, and N
 
  private:
   void plan_block(const ModelConfig& config, int64_t l);
   void plan_router(const ModelConfig& config, int64_t l);
   void plan_scratch(const ModelConfig& config);
+  template <class T>
+  void add(int64_t l, const char* name, View<T>& view, Shape shape);  // a buffer of block l
   BatchLimits limits_;
   Purpose purpose_;
-  std::vector<int64_t> list_sizes_;
+  std::vector<int64_t> list_sizes_, block_bytes_;
   Plan plan_;
   Arena arena_;
 };

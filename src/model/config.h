@@ -51,7 +51,7 @@ struct RoutingConfig {
   std::vector<double> capacity{0.125};  // share of rows that a routed block takes: one for all, or one per block
   Gate gate = Gate::kRaw;
   Router router = Router::kLearned;
-  int64_t router_seed = 0;          // of router = random
+  int64_t router_seed = 0;  // of router = random
   bool router_bias = false;
   Causal causal = Causal::kBce;
   double aux_weight = 0.01;

@@ -84,36 +84,36 @@ int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
   return 3 * sum;
 }
 
-ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
-  const int64_t N = batch.rows(), D = c.hidden_size, F = c.intermediate_size, V = c.vocab_size;
-  const int64_t P = c.predictor_width();
+ExecutedCount executed_block(const ModelConfig& c, int64_t block, int64_t N, const RowList& list) {
+  const int64_t S = list.rows, D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
   ExecutedCount count;
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
-    const RowList& list = acts.block[size_t(l)].list;
-    const int64_t S = list.rows;
-    const int64_t products = linear_multiply_adds(S, heads.qkv_cols(), D) + linear_multiply_adds(S, D, heads.q_cols()) +
-                             linear_multiply_adds(S, 2 * F, D) + linear_multiply_adds(S, D, F);
-    count.forward += products;
-    count.backward += 2 * products;
-    for (int64_t g = 0; S > 0 && g + 1 < list.segment_begin.numel(); g++) {
-      const int64_t n = list.segment_begin[g + 1] - list.segment_begin[g];
-      count.forward += attention_forward_multiply_adds(n, heads);
-      count.backward += attention_backward_multiply_adds(n, heads);
-    }
-    if (!c.routed(l)) continue;
-    if (c.routing.router == Router::kLearned) {
-      count.forward += N * D;                                         // score
-      count.backward += S * D;                                        // its weight gradient, through the gate
-      if (c.routing.causal == Causal::kBce) count.backward += N * D;  // and through the auxiliary loss
-    }
-    if (c.has_predictor()) {
-      count.forward += linear_multiply_adds(N, P, D) + N * P;
-      count.backward += linear_multiply_adds(N, P, D) + 2 * N * P;  // x gets no gradient
-    }
+  const int64_t products = linear_multiply_adds(S, heads.qkv_cols(), D) + linear_multiply_adds(S, D, heads.q_cols()) +
+                           linear_multiply_adds(S, 2 * F, D) + linear_multiply_adds(S, D, F);
+  count += {products, 2 * products};
+  for (int64_t g = 0; S > 0 && g + 1 < list.segment_begin.numel(); g++) {
+    const int64_t n = list.segment_begin[g + 1] - list.segment_begin[g];
+    count += {attention_forward_multiply_adds(n, heads), attention_backward_multiply_adds(n, heads)};
   }
-  count.forward += linear_multiply_adds(N, V, D);
-  count.backward += 2 * linear_multiply_adds(N, V, D);
+  if (!c.routed(block)) return count;
+  if (c.routing.router == Router::kLearned) {
+    count += {N * D, S * D};                                        // score; its weight gradient, through the gate
+    if (c.routing.causal == Causal::kBce) count.backward += N * D;  // and through the auxiliary loss
+  }
+  if (c.has_predictor())  // x gets no gradient
+    count += {linear_multiply_adds(N, P, D) + N * P, linear_multiply_adds(N, P, D) + 2 * N * P};
+  return count;
+}
+
+ExecutedCount executed_head(const ModelConfig& c, int64_t N) {
+  const int64_t product = linear_multiply_adds(N, c.vocab_size, c.hidden_size);
+  return {product, 2 * product};
+}
+
+ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
+  ExecutedCount count = executed_head(c, batch.rows());
+  for (int64_t l = 0; l < c.num_hidden_layers; l++)
+    count += executed_block(c, l, batch.rows(), acts.block[size_t(l)].list);
   return count;
 }
 

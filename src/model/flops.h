@@ -27,7 +27,9 @@ struct ModelFlops {
   int64_t training() const { return 3 * forward(); }
 };
 // Of a batch whose runs are known: `capacity_begin` says what competes for capacity, `segment_begin` what attends.
-// Routed blocks count the top-k choice.
+// Routed blocks count the top-k choice, k of each capacity run, and their attention k*k of each capacity run. Where
+// capacity_scope is not attention_scope that is a convention: how a run's k rows fall into segments depends on the
+// choice.
 ModelFlops model_flops(const ModelConfig& config, CI32 capacity_begin, CI32 segment_begin);
 // Of `sequences` whole sequences of T tokens.
 ModelFlops model_flops(const ModelConfig& config, int64_t sequences, int64_t T);
@@ -40,7 +42,17 @@ int64_t utilisation_flops(const ModelConfig& config, int64_t sequences, int64_t 
 // what they count, to the unit.
 struct ExecutedCount {
   int64_t forward = 0, backward = 0;
+  int64_t total() const { return forward + backward; }
+  ExecutedCount& operator+=(const ExecutedCount& other) {
+    forward += other.forward;
+    backward += other.backward;
+    return *this;
+  }
 };
+// Of one block that runs over `list` (its rows and segment_begin are read) of a batch of N rows, and of the output
+// head.
+ExecutedCount executed_block(const ModelConfig& config, int64_t block, int64_t N, const RowList& list);
+ExecutedCount executed_head(const ModelConfig& config, int64_t N);
 ExecutedCount executed_count(const ModelConfig& config, const Activations& acts, const Batch& batch);
 
 // Steps that a budget buys, and the sequences of the last one (0: whole): under 1,000 steps the last batch shrinks, so
@@ -49,7 +61,10 @@ struct Budget {
   int64_t steps = 0;
   int64_t last_sequences = 0;
   double flops = 0;  // what the run will have spent
+  // Of the whole run, `batch` a step.
+  int64_t sequences(int64_t batch) const { return steps * batch - (last_sequences > 0 ? batch - last_sequences : 0); }
 };
+// Throws Error if the budget is less than one sequence, or 1e15 sequences and more.
 Budget plan_budget(const ModelConfig& config, int64_t sequences, int64_t T, double flops);
 
 // Bytes of keys and values per token, fp32, at the planned share, and of the dense twin.

@@ -1,16 +1,22 @@
 #include "model/model.h"
 
+#include <algorithm>
+
 #include "model/activations.h"
 
 namespace isobath {
 
 void Model::prepare(int64_t rows, bool backward, std::vector<int64_t> exact) {
-  if (products == nullptr || rows > rows_) {
-    rows_ = rows;
-    products = std::make_unique<Products>(config(), Products::Sizes{.max_rows = rows,
-                                                                    .exact = std::move(exact),
-                                                                    .head_rows = head_chunk(config(), rows),
-                                                                    .backward = backward});
+  Products::Sizes wanted = planned_;
+  wanted.max_rows = std::max(wanted.max_rows, rows);
+  wanted.head_rows = head_chunk(config(), wanted.max_rows);
+  wanted.backward |= backward;
+  wanted.exact.insert(wanted.exact.end(), exact.begin(), exact.end());
+  std::sort(wanted.exact.begin(), wanted.exact.end());
+  wanted.exact.erase(std::unique(wanted.exact.begin(), wanted.exact.end()), wanted.exact.end());
+  if (products == nullptr || wanted != planned_) {
+    products = std::make_unique<Products>(config(), wanted);
+    planned_ = wanted;
   }
   products->pack(weights.weights());
 }

@@ -12,15 +12,17 @@ class Model {
  public:
   explicit Model(const ModelConfig& config) : weights(config) {}
 
-  // Plans the products for lists of up to `rows` rows, and packs. Call again for more rows or after weights changed.
+  // Plans the products for lists of up to `rows` rows, and packs. Call again after weights changed, or to ask for more:
+  // what an earlier call asked for stays.
   void prepare(int64_t rows, bool backward = false, std::vector<int64_t> exact = {});
 
   const ModelConfig& config() const { return weights.config(); }
+  const Products::Sizes& planned() const { return planned_; }  // what `products` were planned for
   WeightSet weights;
   std::unique_ptr<Products> products;
 
  private:
-  int64_t rows_ = 0;
+  Products::Sizes planned_{};
 };
 
 }  // namespace isobath

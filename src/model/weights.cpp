@@ -9,24 +9,42 @@
 namespace isobath {
 namespace {
 
-void visit_router(const ModelConfig& c, const std::string& prefix, RouterWeights& r, const VisitWeight& visit) {
-  if (c.routing.router == Router::kRandom) return;
-  const int64_t D = c.hidden_size, P = c.predictor_width();
-  visit({prefix + "router.weight", {D}, Kind::kRouter}, r.w);
-  if (c.routing.router_bias) visit({prefix + "router.bias", {1}, Kind::kRouter}, r.bias);
+void visit_block(const ModelConfig& c, int64_t l, BlockWeights& b, const VisitWeight& visit) {
+  const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
+  const Heads heads = c.heads();
+  const std::string prefix = "model.layers." + std::to_string(l) + ".";
+  const auto add = [&](const char* name, Shape shape, Kind kind, F32& view) {
+    visit({.name = prefix + name, .shape = shape, .kind = kind, .block = l}, view);
+  };
+  const auto add_adjacent = [&](const char* name, Shape shape, F32& view) {
+    visit({.name = prefix + name, .shape = shape, .kind = Kind::kMatrix, .block = l, .adjacent = true}, view);
+  };
+  const auto add_bias = [&](const char* name, Shape shape, Kind kind, F32& view) {
+    visit({.name = prefix + name, .shape = shape, .kind = kind, .block = l, .bias = true}, view);
+  };
+  add("input_layernorm.weight", {D}, Kind::kNorm, b.norm1);
+  add("self_attn.q_proj.weight", {heads.q_cols(), D}, Kind::kMatrix, b.q);
+  add_adjacent("self_attn.k_proj.weight", {heads.kv_cols(), D}, b.k);
+  add_adjacent("self_attn.v_proj.weight", {heads.kv_cols(), D}, b.v);
+  add("self_attn.o_proj.weight", {D, heads.q_cols()}, Kind::kOutput, b.o);
+  add("post_attention_layernorm.weight", {D}, Kind::kNorm, b.norm2);
+  add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
+  add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
+  add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
+  if (!c.routed(l) || c.routing.router == Router::kRandom) return;
+  RouterWeights& r = b.router;
+  add("router.weight", {D}, Kind::kRouter, r.w);
+  if (c.routing.router_bias) add_bias("router.bias", {1}, Kind::kRouter, r.bias);
   if (!c.has_predictor()) return;
-  visit({prefix + "predictor.fc1.weight", {P, D}, Kind::kPredictor}, r.fc1);
-  visit({prefix + "predictor.fc1.bias", {P}, Kind::kPredictor}, r.fc1_bias);
-  visit({prefix + "predictor.fc2.weight", {1, P}, Kind::kPredictor}, r.fc2);
-  visit({prefix + "predictor.fc2.bias", {1}, Kind::kPredictor}, r.fc2_bias);
+  add("predictor.fc1.weight", {P, D}, Kind::kPredictor, r.fc1);
+  add_bias("predictor.fc1.bias", {P}, Kind::kPredictor, r.fc1_bias);
+  add("predictor.fc2.weight", {1, P}, Kind::kPredictor, r.fc2);
+  add_bias("predictor.fc2.bias", {1}, Kind::kPredictor, r.fc2_bias);
 }
 
-bool follows_its_neighbour(const std::string& name) {
-  return name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight") || name.ends_with("up_proj.weight");
-}
-
-// The standard deviation of a weight's start value; 0: see start_constant.
+// The standard deviation of a weight's start value; 0: it starts as a constant.
 double start_deviation(const WeightInfo& info, int64_t L) {
+  if (info.bias) return 0;
   const double fan_in = double(info.shape.cols());
   switch (info.kind) {
     case Kind::kMatrix:
@@ -36,9 +54,9 @@ double start_deviation(const WeightInfo& info, int64_t L) {
     case Kind::kEmbedding:
       return 1 / std::sqrt(fan_in);
     case Kind::kRouter:
-      return info.name.ends_with("bias") ? 0 : 0.02;
+      return 0.02;
     case Kind::kPredictor:
-      return info.name.ends_with("bias") ? 0 : 1 / std::sqrt(fan_in);
+      return 1 / std::sqrt(fan_in);
     case Kind::kNorm:
       return 0;
   }
@@ -48,38 +66,25 @@ double start_deviation(const WeightInfo& info, int64_t L) {
 }  // namespace
 
 void for_each_weight(const ModelConfig& c, Weights& w, const VisitWeight& visit) {
-  const int64_t D = c.hidden_size, F = c.intermediate_size, V = c.vocab_size;
-  const Heads heads = c.heads();
+  const int64_t D = c.hidden_size, V = c.vocab_size;
   w.block.resize(size_t(c.num_hidden_layers));
   visit({"model.embed_tokens.weight", {V, D}, Kind::kEmbedding}, w.embed);
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
-    BlockWeights& b = w.block[size_t(l)];
-    const std::string prefix = "model.layers." + std::to_string(l) + ".";
-    visit({prefix + "input_layernorm.weight", {D}, Kind::kNorm}, b.norm1);
-    visit({prefix + "self_attn.q_proj.weight", {heads.q_cols(), D}, Kind::kMatrix}, b.q);
-    visit({prefix + "self_attn.k_proj.weight", {heads.kv_cols(), D}, Kind::kMatrix}, b.k);
-    visit({prefix + "self_attn.v_proj.weight", {heads.kv_cols(), D}, Kind::kMatrix}, b.v);
-    visit({prefix + "self_attn.o_proj.weight", {D, heads.q_cols()}, Kind::kOutput}, b.o);
-    visit({prefix + "post_attention_layernorm.weight", {D}, Kind::kNorm}, b.norm2);
-    visit({prefix + "mlp.gate_proj.weight", {F, D}, Kind::kMatrix}, b.gate);
-    visit({prefix + "mlp.up_proj.weight", {F, D}, Kind::kMatrix}, b.up);
-    visit({prefix + "mlp.down_proj.weight", {D, F}, Kind::kOutput}, b.down);
-    if (c.routed(l)) visit_router(c, prefix, b.router, visit);
-  }
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) visit_block(c, l, w.block[size_t(l)], visit);
   visit({"model.norm.weight", {D}, Kind::kNorm}, w.norm);
   if (!c.tie_word_embeddings) visit({"lm_head.weight", {V, D}, Kind::kMatrix}, w.head);
 }
 
-WeightSet::WeightSet(const ModelConfig& config) : config_(config) {
+WeightSet::WeightSet(const ModelConfig& config, Allocate allocate) : config_(config) {
   Plan plan;
   for_each_weight(config_, weights_, [&](const WeightInfo& info, F32& view) {
-    if (follows_its_neighbour(info.name))
+    if (info.adjacent)
       plan.add_adjacent(info.name, view, info.shape);
     else
       plan.add(info.name, view, info.shape);
     list_.push_back(info);
   });
-  arena_ = Arena(plan);
+  bytes_ = plan.bytes();
+  if (allocate == Allocate::kYes) arena_ = Arena(plan);
   for_each_weight(config_, weights_, [&](const WeightInfo&, F32& view) { views_.push_back(view); });
 }
 
@@ -108,7 +113,7 @@ void initialize(WeightSet& set, uint64_t seed) {
   }
 }
 
-Products::Products(const ModelConfig& c, const Sizes& sizes) : block_(size_t(c.num_hidden_layers)) {
+Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) : block_(size_t(c.num_hidden_layers)) {
   const Heads heads = c.heads();
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   Plan plan;
@@ -128,7 +133,8 @@ Products::Products(const ModelConfig& c, const Sizes& sizes) : block_(size_t(c.n
   const int64_t chunk[] = {sizes.head_rows};
   head_.plan(plan, "packed.head",
              {.N = c.vocab_size, .K = D, .max_rows = sizes.head_rows, .exact = chunk, .backward = sizes.backward});
-  arena_ = Arena(plan);
+  bytes_ = plan.bytes();
+  if (allocate == Allocate::kYes) arena_ = Arena(plan);
 }
 
 void Products::pack(const Weights& w) {

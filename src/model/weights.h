@@ -53,6 +53,9 @@ struct WeightInfo {
   std::string name;  // as in the file
   Shape shape;
   Kind kind;
+  int64_t block = -1;     // that it belongs to; -1: embedding, last norm, head
+  bool adjacent = false;  // right behind the weight before it in memory, one matrix with it
+  bool bias = false;      // starts at 0
 };
 
 // Visits every weight in the order of the files: visit(info, view).
@@ -62,7 +65,7 @@ void for_each_weight(const ModelConfig& config, Weights& weights, const VisitWei
 // One set of numbers in the shape of the weights: the weights, their gradients, AdamW's two moments.
 class WeightSet {
  public:
-  explicit WeightSet(const ModelConfig& config);
+  explicit WeightSet(const ModelConfig& config, Allocate allocate = Allocate::kYes);
   WeightSet(const WeightSet&) = delete;
   WeightSet& operator=(const WeightSet&) = delete;
 
@@ -72,13 +75,14 @@ class WeightSet {
   const std::vector<WeightInfo>& list() const { return list_; }
   F32 at(size_t i) const { return views_[i]; }  // of list()[i]
   int64_t numel() const;
-  int64_t bytes() const { return arena_.bytes(); }
+  int64_t bytes() const { return bytes_; }
 
  private:
   ModelConfig config_;
   Weights weights_;
   std::vector<WeightInfo> list_;
   std::vector<F32> views_;
+  int64_t bytes_;
   Arena arena_;
 };
 
@@ -88,7 +92,7 @@ void initialize(WeightSet& weights, uint64_t seed);
 // Number of weights without allocating them.
 int64_t count_weights(const ModelConfig& config);
 
-// The products over one set of weights, packed once per change.
+// The products over one set of weights, packed once per change. They share scratch: one runs at a time.
 struct BlockProducts {
   Linear qkv, o, gate_up, down, fc1;
 };
@@ -99,19 +103,21 @@ class Products {
     std::vector<int64_t> exact;  // list sizes that come at every step
     int64_t head_rows;           // rows of the head's chunk
     bool backward;
+    bool operator==(const Sizes&) const = default;
   };
-  Products(const ModelConfig& config, const Sizes& sizes);
+  Products(const ModelConfig& config, const Sizes& sizes, Allocate allocate = Allocate::kYes);
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
   void pack(const Weights& weights);
   const BlockProducts& block(int64_t l) const { return block_[size_t(l)]; }
   const Linear& head() const { return head_; }
-  int64_t bytes() const { return arena_.bytes(); }
+  int64_t bytes() const { return bytes_; }
 
  private:
   std::vector<BlockProducts> block_;
   Linear head_;
+  int64_t bytes_;
   Arena arena_;
 };
 

@@ -5,7 +5,7 @@
 // One task owns a segment's key/value head: it walks query tiles in order, within them key blocks in order, so every
 // sum has one order. dQ is complete after its tile; dK and dV gather in dqkv. Source: Dao 2023, arXiv:2307.08691,
 // algorithm 2.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#include "base/simd.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/attention_backward_cpu.cpp"
 #include <hwy/foreach_target.h>

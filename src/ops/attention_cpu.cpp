@@ -1,5 +1,5 @@
 // Forward attention on the CPU. See attention_tile.h for how the work is cut.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+#include "base/simd.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/attention_cpu.cpp"
 #include <hwy/foreach_target.h>

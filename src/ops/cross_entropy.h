@@ -1,5 +1,5 @@
 // Cross-entropy of one chunk of rows, from logits that live for that chunk only. The output head's product runs before
-// it and after it on the same chunk (model/head.h), so the logits of a batch are never in memory together.
+// it and after it on the same chunk (model/network.cpp), so the logits of a batch are never in memory together.
 //   lse = log sum_v exp(z[n,v]),  loss[n] = lse - z[n,target[n]],  entropy[n] = lse - sum_v softmax(z[n])_v z[n,v]
 //   dz[n,v] = scale * (softmax(z[n])_v - [v = target[n]])          in place of z
 // z (N,V)   target (N), -1: not scored (loss 0, dz 0; the entropy is still given)   loss, entropy (N)

@@ -1,5 +1,5 @@
+#include "base/simd.h"
 #include "ops/cross_entropy.h"
-#include "ops/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cross_entropy_cpu.cpp"

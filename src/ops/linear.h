@@ -11,7 +11,8 @@
 //
 // A Linear is planned for the list sizes it will meet: `exact` are sizes that come at every step; any other M is run
 // as pieces, the largest that fit of a set with every small size and four to the octave above. So nothing is built
-// inside a step. The number of threads is that of the time of plan(). One thread at a time may call a Linear.
+// inside a step. The number of threads is that of the time of plan(). One thread at a time may call the Linears of one
+// plan.
 // Build without a GEMM library (ISOBATH_PLAIN_PRODUCT): the same interface over plain loops, for thread sanitizers.
 #pragma once
 
@@ -38,7 +39,8 @@ class Linear {
   Linear(Linear&&) noexcept;
   Linear& operator=(Linear&&) noexcept;
 
-  // Builds the products and adds the packed copies of W (and the library's scratch) to the plan.
+  // Builds the products and adds the packed copies of W to the plan, and the library's scratch, which all Linears of
+  // one plan share.
   void plan(Plan& plan, const std::string& name, const Sizes& sizes);
 
   // Copies W into the packed forms. Call after every change of W. Bits of W are unchanged by packing.

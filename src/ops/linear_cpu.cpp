@@ -195,7 +195,7 @@ LinearProducts::~LinearProducts() = default;
 void LinearProducts::plan(Plan& plan, const std::string& name) {
   state_->for_forward->plan(plan, name + ".packed");
   if (state_->for_backward) state_->for_backward->plan(plan, name + ".packed_backward");
-  plan.add(name + ".scratch", state_->scratch, {state_->scratch_bytes});
+  plan.add_scratch(name + ".scratch", state_->scratch, state_->scratch_bytes);
 }
 
 bool LinearProducts::bound() const { return !state_->scratch.empty(); }

@@ -1,5 +1,5 @@
+#include "base/simd.h"
 #include "ops/residual_add.h"
-#include "ops/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/residual_add_cpu.cpp"

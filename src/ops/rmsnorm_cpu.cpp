@@ -1,5 +1,5 @@
+#include "base/simd.h"
 #include "ops/rmsnorm.h"
-#include "ops/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/rmsnorm_cpu.cpp"

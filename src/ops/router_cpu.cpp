@@ -1,5 +1,5 @@
+#include "base/simd.h"
 #include "ops/router.h"
-#include "ops/simd.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/router_cpu.cpp"

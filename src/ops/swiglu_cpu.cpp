@@ -1,4 +1,4 @@
-#include "ops/simd.h"
+#include "base/simd.h"
 #include "ops/swiglu.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -17,6 +18,12 @@ void Plan::push(std::string name, Shape shape, int64_t item_bytes, int64_t align
   entries_.push_back({std::move(name), shape, bytes, offset, std::move(bind)});
 }
 
+void Plan::add_scratch(std::string name, View<std::byte>& view, int64_t bytes) {
+  const Shape shape{bytes};
+  scratch_bytes_ = std::max(scratch_bytes_, bytes);
+  scratch_.push_back({std::move(name), shape, bytes, 0, [&view, shape](std::byte* at) { view = {at, shape}; }});
+}
+
 Arena::Arena(const Plan& plan) : bytes_(size_t(plan.bytes())) {
   if (bytes_ > 0) {
     // Mapped rather than malloc'ed: zero pages, returned whole, and huge pages on a 2 MiB boundary.
@@ -28,6 +35,7 @@ Arena::Arena(const Plan& plan) : bytes_(size_t(plan.bytes())) {
     data_ = static_cast<std::byte*>(at);
   }
   for (const Plan::Entry& entry : plan.entries()) entry.bind(data_ + entry.offset);
+  for (const Plan::Entry& entry : plan.scratch()) entry.bind(data_ + plan.scratch_offset());
 }
 
 Arena::Arena(Arena&& other) noexcept { *this = std::move(other); }

@@ -45,19 +45,28 @@ class Plan {
     });
   }
 
-  // What follows shares its bytes with what followed the last mark: scratch of things that never live together.
-  // between(mark(), ...): see model/activations.cpp.
+  // rewind(mark): what follows shares its bytes with what was added since mark() was taken. For buffers that never live
+  // together, as in model/activations.cpp.
   int64_t mark() const { return end_; }
   void rewind(int64_t mark) { end_ = mark; }
 
-  int64_t bytes() const { return peak_; }
+  // Scratch of which one entry is in use at a time, wherever the entries stand in the plan: all share one range of
+  // bytes behind the others, as long as the longest.
+  void add_scratch(std::string name, View<std::byte>& view, int64_t bytes);
+
+  int64_t bytes() const { return scratch_bytes_ == 0 ? peak_ : scratch_offset() + scratch_bytes_; }
   const std::vector<Entry>& entries() const { return entries_; }
+  const std::vector<Entry>& scratch() const { return scratch_; }  // all at scratch_offset()
+  int64_t scratch_offset() const { return (peak_ + kAlignment - 1) / kAlignment * kAlignment; }
 
  private:
   void push(std::string name, Shape shape, int64_t item_bytes, int64_t alignment, std::function<void(std::byte*)> bind);
-  std::vector<Entry> entries_;
-  int64_t end_ = 0, peak_ = 0;
+  std::vector<Entry> entries_, scratch_;
+  int64_t end_ = 0, peak_ = 0, scratch_bytes_ = 0;
 };
+
+// What a constructor that plans may do: kNo is the plan only, to know bytes; no buffer may be touched.
+enum class Allocate : uint8_t { kYes, kNo };
 
 // One allocation, zeroed by the kernel, on huge pages where the system grants them. Binds the plan's views.
 class Arena {

@@ -27,12 +27,17 @@ void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, co
 }
 
 Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t windows,
-                          const std::function<void(int64_t done, int64_t of)>& progress) {
+                          const std::function<void(int64_t done, int64_t of)>& progress,
+                          const std::function<bool()>& stop) {
   const int64_t all = loader_.eval_sequences();
   const int64_t count = windows > 0 ? std::min(windows, all) : all;
   Evaluation result;
   double loss = 0, entropy = 0;  // rows in order, whatever the batch: the same bits
   for (int64_t first = 0; first < count; first += batch_) {
+    if (stop && stop()) {
+      result.complete = false;
+      break;
+    }
     const Batch& batch = loader_.eval(first, std::min(batch_, count - first));
     forward_blocks(model.weights.weights(), *model.products, acts_, model.config(), batch, how);
     forward_loss(model.weights.weights(), *model.products, acts_, model.config(), batch);

@@ -25,6 +25,7 @@ struct Evaluation {
   int64_t targets = 0;
   int64_t rows = 0;
   std::vector<LayerRouting> layer;  // one per routed block
+  bool complete = true;             // false: stopped before the last window
 };
 
 class Evaluator {
@@ -35,9 +36,11 @@ class Evaluator {
   int64_t rows() const { return acts_.limits().rows(); }  // Products must take lists of so many rows
   int64_t windows() const { return loader_.eval_sequences(); }
 
-  // The first `windows` windows (0: all). `progress`, if given, hears of windows done.
+  // The first `windows` windows (0: all). `progress`, if given, hears of windows done; `stop`, if given, ends the
+  // evaluation when it says so.
   Evaluation run(const Model& model, const Selection& how, int64_t windows = 0,
-                 const std::function<void(int64_t done, int64_t of)>& progress = {});
+                 const std::function<void(int64_t done, int64_t of)>& progress = {},
+                 const std::function<bool()>& stop = {});
 
  private:
   Loader loader_;

@@ -44,8 +44,8 @@ double StepBench::step_ms() {
                     .sequence = {sequence_.data(), {N}},
                     .sequence_id = {id_.data(), {sequences_}}};
   const auto start = std::chrono::steady_clock::now();
-  forward_backward(weights_.weights(), gradient_.weights(), products_, acts_, config_, batch,
-                   {.step = step_}, {.targets = N, .rows = N});
+  forward_backward(weights_.weights(), gradient_.weights(), products_, acts_, config_, batch, {.step = step_},
+                   {.targets = N, .rows = N});
   optimizer_.step(weights_, gradient_, 1e-4, ++step_);
   products_.pack(weights_.weights());
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

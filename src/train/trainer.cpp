@@ -13,18 +13,44 @@ namespace isobath {
 namespace {
 
 LoaderOptions loader_options(const RunConfig& c, int64_t sequences) {
-  return {.T = c.data.context, .B = sequences, .seed = c.train.seed, .capacity_scope = c.model.routing.capacity_scope,
-          .attention_scope = c.model.routing.attention_scope, .max_documents = c.data.max_documents};
+  return {.T = c.data.context,
+          .B = sequences,
+          .seed = c.train.seed,
+          .capacity_scope = c.model.routing.capacity_scope,
+          .attention_scope = c.model.routing.attention_scope,
+          .max_documents = c.data.max_documents};
 }
 
-Budget budget_of(const RunConfig& c) {
+// With document scopes sequences are ragged: the budget is walked, sequence by sequence as the run will read them.
+Budget walk_budget(const RunConfig& c, Loader& loader) {
+  Budget budget;
+  int64_t sequences = 0;
+  for (;; sequences++) {
+    const Batch& batch = loader.train(sequences, 1);
+    const double next = double(model_flops(c.model, batch.capacity_begin, batch.segment_begin).training());
+    if (budget.flops + next / 2 > c.train.flops) break;
+    budget.flops += next;
+  }
+  require(sequences > 0,
+          "a budget of {:.3g} FLOPs is less than one sequence; raise --flops or lower context or model size",
+          c.train.flops);
+  budget.steps = (sequences + c.data.batch - 1) / c.data.batch;
+  budget.last_sequences = sequences % c.data.batch;
+  return budget;
+}
+
+Budget budget_of(const RunConfig& c, Loader& loader) {
   const int64_t B = c.data.batch, T = c.data.context;
   const double per_sequence = double(model_flops(c.model, 1, T).training());
+  const bool ragged =
+      c.model.routing.capacity_scope == Scope::kDocument || c.model.routing.attention_scope == Scope::kDocument;
+  if (c.train.flops > 0 && ragged) return walk_budget(c, loader);
   if (c.train.flops > 0) return plan_budget(c.model, B, T, c.train.flops);
   if (c.train.steps > 0)
     return {.steps = c.train.steps, .last_sequences = 0, .flops = double(c.train.steps) * double(B) * per_sequence};
-  require(c.train.tokens >= T, "a budget of {} tokens is less than one sequence of {}; raise --tokens or lower --context",
-          c.train.tokens, T);
+  require(c.train.tokens >= T,
+          "a budget of {} tokens is less than one sequence of {}; raise --tokens or lower --context", c.train.tokens,
+          T);
   return plan_budget(c.model, B, T, double(c.train.tokens) / double(T) * per_sequence);
 }
 
@@ -36,8 +62,8 @@ bool all_finite(CF32 x) {
   return std::all_of(x.data, x.data + x.numel(), [](float v) { return std::isfinite(v); });
 }
 
-// Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass left,
-// the inputs of the blocks are as they were.
+// Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass
+// left, the inputs of the blocks are as they were.
 std::string first_not_finite(const Activations& acts, int64_t rows) {
   const size_t L = acts.block.size();
   for (size_t l = 0; l <= L; l++) {
@@ -56,7 +82,8 @@ RunConfig resolved(RunConfig c, const Tokenizer& tokenizer) {
   if (tokenizer.eos() >= 0) c.model.eos_token_id = {tokenizer.eos()};
   resolve(c.model, c.data.context);
   if (c.data.micro_batch == 0) c.data.micro_batch = c.data.batch;
-  if (c.model.routing.router_seed == 0) c.model.routing.router_seed = int64_t(c.train.seed);
+  if (c.model.routing.router == Router::kRandom && c.model.routing.router_seed == 0)
+    c.model.routing.router_seed = int64_t(c.train.seed);
   if (c.train.learning_rate == 0) c.train.learning_rate = 3e-3 * std::sqrt(128.0 / double(c.model.hidden_size));
   return c;
 }
@@ -72,7 +99,7 @@ Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& 
       model(run.model),
       gradient(run.model),
       optimizer(run.model, {run.train.beta1, run.train.beta2, run.train.weight_decay, run.train.clip}),
-      budget(budget_of(run)),
+      budget(budget_of(run, loader)),
       schedule{run.train.learning_rate, budget.steps, run.train.warmup, run.train.final_rate} {
   initialize(model.weights, run.train.seed);
   model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, acts.list_sizes());
@@ -180,11 +207,10 @@ const StepRecord& Trainer::step() {
 EvalRecord Trainer::evaluate(const Observer& observer, int64_t windows) {
   State& s = *state_;
   EvalRecord record{.step = s.step, .top_k = {}, .causal = {}};
-  record.top_k = s.evaluator.run(s.model, {.by = SelectBy::kTopK}, windows,
-                                 observer.on_eval_progress);
-  if (s.config.model.routed_blocks() > 0 && s.config.model.has_causal_rule())
-    record.causal = s.evaluator.run(s.model, {.by = SelectBy::kCausal}, windows,
-                                    observer.on_eval_progress);
+  record.top_k = s.evaluator.run(s.model, {.by = SelectBy::kTopK}, windows, observer.on_eval_progress, observer.stop);
+  if (record.top_k.complete && s.config.model.routed_blocks() > 0 && s.config.model.has_causal_rule())
+    record.causal =
+        s.evaluator.run(s.model, {.by = SelectBy::kCausal}, windows, observer.on_eval_progress, observer.stop);
   return record;
 }
 
@@ -194,9 +220,10 @@ TrainResult Trainer::run(const Observer& observer) {
   prepare_folder(o.out, s.saved);
   Metrics metrics(o.out, s.step);
   const auto evaluate_now = [&](int64_t windows) {
-    const EvalRecord record = evaluate(observer, windows);
-    metrics.write(record);
-    if (observer.on_eval) observer.on_eval(record);
+    std::optional<EvalRecord> record = evaluate(observer, windows);
+    if (!record->complete()) return std::optional<EvalRecord>();
+    metrics.write(*record);
+    if (observer.on_eval) observer.on_eval(*record);
     return record;
   };
   const auto save_now = [&](bool interrupted) {
@@ -219,6 +246,10 @@ TrainResult Trainer::run(const Observer& observer) {
     result.interrupted = s.step < s.budget.steps;
     save_now(result.interrupted);
     if (!result.interrupted) result.final_eval = evaluate_now(0);
+    if (!result.interrupted && !result.final_eval) {
+      result.interrupted = true;  // all steps are done, but the evaluation is owed
+      save_now(true);
+    }
     metrics.end(s.step, result.interrupted);
   });
   result.last = s.record;

@@ -36,6 +36,7 @@ struct EvalRecord {
   int64_t step = 0;
   Evaluation top_k;
   std::optional<Evaluation> causal;  // none where the model has no routed block or no causal rule
+  bool complete() const { return top_k.complete && (!causal || causal->complete); }  // not stopped half-way
 };
 
 // Where a run is watched from. All may be empty.
@@ -44,7 +45,7 @@ struct Observer {
   std::function<void(const EvalRecord&)> on_eval = {};
   std::function<void(const fs::path& folder)> on_save = {};
   std::function<void(int64_t done, int64_t of)> on_eval_progress = {};
-  std::function<bool()> stop = {};  // asked after every step: save and return
+  std::function<bool()> stop = {};  // asked after every step and evaluation window: save and return
 };
 
 struct TrainResult {

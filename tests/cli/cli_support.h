@@ -43,6 +43,8 @@ class Program {
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
+    dir_.write("out", "");  // there to be read even if the program is killed before its first instruction
+    dir_.write("error", "");
     pid_ = ::fork();
     if (pid_ < 0) throw std::runtime_error("cannot fork");
     if (pid_ > 0) return;

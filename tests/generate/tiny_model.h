@@ -82,8 +82,7 @@ inline Uncached evaluate_uncached(Model& model, std::span<const int32_t> tokens,
                     .sequence_id = {&id, {1}}};
   model.prepare(std::max<int64_t>(T, 128));
   Activations acts(c, {.sequences = 1, .T = T}, Purpose::kForward);
-  forward_blocks(model.weights.weights(), *model.products, acts, c, batch,
-                 {.by = SelectBy::kCausal, .depth = depth});
+  forward_blocks(model.weights.weights(), *model.products, acts, c, batch, {.by = SelectBy::kCausal, .depth = depth});
   Uncached result{{}, Buffer({T, c.vocab_size})};
   forward_logits(result.logits, model.weights.weights(), *model.products, acts, c, batch.position);
   for (int64_t l = 0; l < c.num_hidden_layers; l++) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "base/count.h"
 #include "base/error.h"
 #include "support/tiny_cases.h"
@@ -170,6 +172,22 @@ TEST(PlanBudget, ShrinksTheLastBatchOfAShortRun) {
 TEST(PlanBudget, RefusesLessThanOneSequence) {
   const ModelConfig c = tiny_routed();
   EXPECT_THROW(plan_budget(c, 32, 16, 0.9 * double(model_flops(c, 1, 16).training())), Error);
+}
+
+TEST(PlanBudget, RefusesMoreThanCanBeCounted) {
+  const ModelConfig c = tiny_routed();
+  const double per_sequence = double(model_flops(c, 1, 16).training());
+  for (const double flops :
+       {1e30, 1.1e15 * per_sequence, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_THROW(plan_budget(c, 32, 16, flops), Error) << flops;
+  const Budget most = plan_budget(c, 32, 16, 9e14 * per_sequence);
+  EXPECT_GT(most.steps, 0);
+  EXPECT_NEAR(double(most.sequences(32)), 9e14, 32);
+}
+
+TEST(PlanBudget, CountsTheSequencesOfARun) {
+  EXPECT_EQ((Budget{.steps = 4, .last_sequences = 5}.sequences(32)), 3 * 32 + 5);
+  EXPECT_EQ((Budget{.steps = 4, .last_sequences = 0}.sequences(32)), 4 * 32);
 }
 
 TEST(KvBytes, FollowTheCapacities) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/error.h"
 #include "model/names.h"
@@ -91,6 +92,35 @@ TEST(Weights, OfMatricesDecayAndNoOthers) {
     EXPECT_EQ(decays(info.kind), projection) << info.name;
     EXPECT_EQ(is_predictor(info.kind), info.name.find("predictor") != std::string::npos) << info.name;
   }
+}
+
+TEST(Weights, KnowTheirBlockAndWhatTheyAre) {
+  const WeightSet set(with_predictor());
+  for (const WeightInfo& info : set.list()) {
+    const bool in_0 = info.name.starts_with("model.layers.0."), in_1 = info.name.starts_with("model.layers.1.");
+    EXPECT_EQ(info.block, in_0 ? 0 : in_1 ? 1 : -1) << info.name;
+    EXPECT_EQ(info.bias, info.name.ends_with("bias")) << info.name;
+  }
+}
+
+TEST(Weights, ArePlannedWithoutMemory) {
+  WeightSet planned(with_predictor(), Allocate::kNo);
+  const WeightSet made(with_predictor());
+  EXPECT_EQ(planned.bytes(), made.bytes());
+  EXPECT_EQ(planned.numel(), made.numel());
+  EXPECT_TRUE(planned.weights().embed.empty());
+}
+
+TEST(Products, OfAnotherBlockAddItsPackedWeightsAndNoScratch) {
+  const auto bytes = [](int64_t L) {
+    return Products(tiny_config(L), {.max_rows = 40, .exact = {}, .head_rows = 40, .backward = true}, Allocate::kNo)
+        .bytes();
+  };
+  Plan block;
+  Linear qkv, o, gate_up, down;
+  for (const auto& [linear, N, K] : {std::tuple(&qkv, 48, 20), {&o, 20, 24}, {&gate_up, 56, 20}, {&down, 20, 28}})
+    linear->plan(block, "block", {.N = N, .K = K, .max_rows = 40, .exact = {}, .backward = true});
+  EXPECT_EQ(bytes(5) - bytes(4), block.scratch_offset());
 }
 
 // ---- start values

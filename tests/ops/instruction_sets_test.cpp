@@ -2,7 +2,7 @@
 // Results agree with the best set's within rounding.
 #include <gtest/gtest.h>
 
-#include "ops/simd.h"
+#include "base/simd.h"
 // After simd.h, which says what is built.
 #include <hwy/highway.h>
 

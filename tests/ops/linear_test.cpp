@@ -166,6 +166,35 @@ TEST(Linear, WorksAfterBeingMoved) {
   EXPECT_EQ(moved.K(), 5);
 }
 
+// The library's scratch is one product's at a time: a plan with many Linears has it once, and their results are those
+// of each alone.
+TEST(Linear, SharesScratchWithTheOthersOfItsPlan) {
+  const int64_t M = 70, N = 96, K = 33;
+  Made alone(N, K, M);
+  Plan plan;
+  Linear linears[3];
+  for (Linear& linear : linears) linear.plan(plan, "test", {.N = N, .K = K, .max_rows = M, .exact = {}});
+  EXPECT_LE(plan.bytes(), 3 * alone.plan.bytes());
+  EXPECT_EQ(plan.bytes() - plan.scratch_offset(), alone.plan.bytes() - alone.plan.scratch_offset());
+  const Arena arena(plan);
+  for (Linear& linear : linears) linear.pack(alone.W);
+  const Buffer x = random_buffer({M, K}, 2), dy = random_buffer({M, N}, 3);
+  Buffer y({M, N}), dx({M, K}), dW({N, K}, 0);
+  alone.linear.forward(y, x);
+  alone.linear.backward_input(dx, dy);
+  alone.linear.backward_weight(add_to(dW), dy, x);
+  for (int round = 0; round < 2; round++)
+    for (const Linear& linear : linears) {
+      Buffer y2({M, N}), dx2({M, K}), dW2({N, K}, 0);
+      linear.forward(y2, x);
+      linear.backward_input(dx2, dy);
+      linear.backward_weight(add_to(dW2), dy, x);
+      expect_same_bits(y2, y);
+      expect_same_bits(dx2, dx);
+      expect_same_bits(dW2, dW);
+    }
+}
+
 TEST(Linear, CountsMultiplyAddsInEveryDirection) {
   const int64_t M = 21, N = 37, K = 19;
   Made made(N, K, 64);

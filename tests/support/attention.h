@@ -1,9 +1,8 @@
 // What the tests of attention share.
 #pragma once
 
-// The targets that the kernels are built for.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
-
+#include "base/simd.h"
+// After simd.h, which says what is built.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 

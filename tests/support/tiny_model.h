@@ -137,7 +137,7 @@ inline void randomize(WeightSet& set, uint64_t seed) {
     const WeightInfo& info = set.list()[i];
     const Rng rng(seed, Stream::kBench, uint32_t(hash_bytes(info.name)));
     const bool norm = info.kind == Kind::kNorm;
-    const bool vector = norm || info.name.ends_with("bias");
+    const bool vector = norm || info.bias;
     const double scale = vector ? 0.2 : 1 / std::sqrt(double(info.shape.cols()));
     for (int64_t j = 0; j < set.at(i).numel(); j++)
       set.at(i)[j] = float(norm ? 1 : 0) + float(scale) * rng.normal(uint64_t(j));

@@ -1,0 +1,81 @@
+// What is planned is what the run does: executed FLOPs are those that the kernels count, bytes those of the objects
+// that a run constructs.
+#include "model/plan_table.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "base/count.h"
+#include "support/tiny_cases.h"
+
+namespace isobath {
+namespace {
+
+using namespace isobath::testing;
+
+constexpr BatchLimits kLimits{.sequences = 3, .T = 21};
+
+std::vector<TinyCase> cases() {
+  ModelConfig predictor = tiny_routed(0.3, 4), tied = tiny_config(2);
+  predictor.routing.causal = Causal::kPredictor;
+  predictor.routing.predictor_width = 5;
+  predictor.routing.router_bias = true;
+  tied.tie_word_embeddings = true;
+  const std::vector<Sequence> sequences =
+      random_sequences(std::vector<int64_t>(size_t(kLimits.sequences), kLimits.T), tied.vocab_size);
+  std::vector<TinyCase> all{{"Dense", tiny_config(), sequences},
+                            {"DenseTied", tied, sequences},
+                            {"JointBce", tiny_routed(), sequences},
+                            {"JointPredictor", predictor, sequences}};
+  for (TinyCase& c : all) resolve(c.config, kLimits.T);
+  return all;
+}
+class Planned : public ::testing::TestWithParam<TinyCase> {};
+INSTANTIATE_TEST_SUITE_P(PlanTable, Planned, ::testing::ValuesIn(cases()), case_name);
+
+TEST_P(Planned, ExecutedFlopsAreWhatTheKernelsCount) {
+  const ModelConfig& c = GetParam().config;
+  TinyModel model(c, kLimits);
+  executed_multiply_adds = 0;
+  model.step(TinyBatch(GetParam().sequences, c));
+  const PlanTable table = plan_table(c, kLimits);
+  EXPECT_DOUBLE_EQ(table.total.executed_flops * double(kLimits.rows()), 2 * double(executed_multiply_adds));
+}
+
+TEST_P(Planned, BytesAreThoseOfWhatARunConstructs) {
+  const ModelConfig& c = GetParam().config;
+  const PlanTable table = plan_table(c, kLimits);
+  const WeightSet weights(c);
+  const Activations acts(c, kLimits, Purpose::kTrain), evaluation(c, kLimits, Purpose::kForward);
+  const Products products(c, {.max_rows = kLimits.rows(),
+                              .exact = acts.list_sizes(),
+                              .head_rows = head_chunk(c, kLimits.rows()),
+                              .backward = true});
+  EXPECT_EQ(table.weight_bytes, 4 * weights.bytes());
+  EXPECT_EQ(table.packed_bytes, products.bytes());
+  EXPECT_EQ(table.total.activation_bytes, acts.plan().bytes());
+  EXPECT_EQ(table.evaluation_bytes, evaluation.plan().bytes());
+  EXPECT_EQ(table.training_bytes(), 4 * weights.bytes() + products.bytes() + acts.plan().bytes());
+}
+
+TEST_P(Planned, RowsAddUp) {
+  const ModelConfig& c = GetParam().config;
+  const PlanTable table = plan_table(c, kLimits);
+  EXPECT_EQ(table.total.parameters, count_weights(c));
+  EXPECT_EQ(table.block.size(), size_t(c.num_hidden_layers));
+  PlanRow sum = table.rest;
+  for (const PlanRow& row : table.block) {
+    sum.parameters += row.parameters;
+    sum.activation_bytes += row.activation_bytes;
+    sum.model_flops += row.model_flops;
+    EXPECT_GT(row.activation_bytes, 0) << row.block;
+  }
+  EXPECT_EQ(sum.parameters, table.total.parameters);
+  EXPECT_EQ(sum.activation_bytes, table.total.activation_bytes);
+  EXPECT_DOUBLE_EQ(sum.model_flops * double(kLimits.rows()),
+                   double(model_flops(c, kLimits.sequences, kLimits.T).forward()));
+}
+
+}  // namespace
+}  // namespace isobath
