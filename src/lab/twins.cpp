@@ -135,6 +135,10 @@ TwinSetup twin_setup(const TwinOptions& options) {
 
 BudgetProbe probe_budget(const TwinSetup& setup, const Tokenizer& tokenizer, const Corpus& corpus,
                          const MachinePeak& peak) {
+  const int64_t T = setup.dense.data.context;
+  require(corpus.train.size() > T && corpus.valid.size() > T,
+          "demo: {} has {} tokens to train on and {} to validate on, expected more than {} of each; use more text",
+          setup.options.data, corpus.train.size(), corpus.valid.size(), T);
   const double each = std::clamp(setup.options.seconds / 100, 0.3, 2.0);
   BudgetProbe probe;
   probe.dense_flop_s = training_rate(setup.dense, tokenizer, corpus, peak, each);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "base/error.h"
 #include "lab/lab_support.h"
 
 namespace isobath {
@@ -72,6 +75,18 @@ TEST(Twins, ProbeSharesTheTimeByFlops) {
   EXPECT_NEAR(probe.dense_seconds + probe.mod_seconds, lab.setup.options.seconds, 1e-9);
   EXPECT_NEAR(probe.dense_seconds * probe.dense_flop_s, probe.flops, 1e-6 * probe.flops);
   EXPECT_NEAR(probe.mod_seconds * probe.mod_flop_s, probe.flops, 1e-6 * probe.flops);
+}
+
+TEST(Twins, RefuseATextShorterThanAWindow) {
+  TinyLab lab;
+  lab.corpus = Corpus::load(lab.folder.write("short.txt", testing::tiny_text(1)), lab.tokenizer);
+  try {
+    probe_budget(lab.setup, lab.tokenizer, lab.corpus, {100, 10, "test", 1, "none"});
+    FAIL() << "taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.fault(), Fault::kInput) << "found before work started";
+    EXPECT_NE(std::string(error.what()).find("use more text"), std::string::npos);
+  }
 }
 
 // A comparison that passes, and what turns each verdict.
