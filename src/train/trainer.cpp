@@ -236,7 +236,8 @@ TrainResult Trainer::run(const Observer& observer) {
   s.guarded([&] {
     bool stopped = observer.stop && observer.stop();
     while (s.step < s.budget.steps && !stopped) {
-      if (due(o.eval_every)) evaluate_now(o.eval_windows);  // after saving: a run resumed here evaluates here
+      // After saving: a run resumed here evaluates here, and so does one that was stopped in the middle of it.
+      if (due(o.eval_every) && !evaluate_now(o.eval_windows)) break;
       s.advance();
       metrics.write(s.record);
       if (observer.on_step) observer.on_step(s.record);

@@ -108,7 +108,7 @@ struct Workplace {
                                  "[data]\npath = \"" +
                                      text +
                                      "\"\ncontext = 24\nbatch = 4\n"
-                                     "[train]\nsteps = 4\n")
+                                     "[train]\nsteps = 4\nthreads = 1\n")
                            .string();
   std::string out = (dir / "run").string();
 

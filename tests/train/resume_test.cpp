@@ -206,6 +206,21 @@ TEST_F(MetricsAfter, a_kill_after_the_last_evaluation) {
   finish_and_compare();
 }
 
+TEST_F(MetricsAfter, an_interruption_in_an_evaluation) {
+  for (const int64_t step : {4, 10}) {  // during the run, and at its end
+    const auto trainer = trainer_of(config_);
+    if (const auto saved = latest_checkpoint(config_.train.out)) trainer->resume(saved->folder);
+    bool stop = false;
+    Observer observer;
+    observer.on_eval_progress = [&](int64_t, int64_t) { stop = trainer->steps_done() == step; };
+    observer.stop = [&] { return stop; };
+    const TrainResult result = trainer->run(observer);
+    EXPECT_TRUE(result.interrupted);
+    EXPECT_EQ(trainer->steps_done(), step);
+  }
+  finish_and_compare();
+}
+
 TEST_F(MetricsAfter, an_interruption_then_a_kill) {
   run_and_watch(config_, 4);
   const Json end = metrics_of(config_).back();

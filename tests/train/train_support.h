@@ -49,6 +49,7 @@ inline RunConfig tiny_run(const TempDir& dir, int sentences = 120, bool document
   c.data.context = 24;
   c.data.batch = 4;
   c.train.steps = 10;
+  c.train.threads = 1;  // so small that a second one costs more than it brings
   c.train.out = (dir / "run").string();
   return c;
 }
