@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -120,6 +121,31 @@ void sync_folder(const fs::path& path) {
   if (folder.fd < 0 && errno == EACCES) return;  // a folder one may write in but not list
   if (folder.fd < 0) fail_work("cannot flush {}: {}", path.string(), reason());
   flush(folder.fd, path);
+}
+
+void require_writable(const fs::path& folder) {
+  std::error_code error;
+  const bool there = fs::is_directory(folder, error);
+  require(there, "{}: no such folder; make it, or name another one", folder.string());
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    fail("cannot write in the folder {}: {}; name another one", folder.string(), reason());
+}
+
+FolderLock::FolderLock(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(std::exchange(fd_, -1));
+  fail("{}: another process is at work in this folder; wait for it, or name another folder", folder.string());
+}
+
+FolderLock::FolderLock(FolderLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+
+FolderLock& FolderLock::operator=(FolderLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+FolderLock::~FolderLock() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
 fs::path parent_folder(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }

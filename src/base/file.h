@@ -43,6 +43,23 @@ class FileWriter {
 void sync_file(const fs::path& file);
 void sync_folder(const fs::path& folder);
 
+// Throws Error{kInput} unless the folder is there and files can be made in it: asked before long work, not after it.
+void require_writable(const fs::path& folder);
+
+// A folder that one process at a time works in. Held until destroyed or until the process ends, however it ends; where
+// the file system knows no locks, nobody is kept out.
+class FolderLock {
+ public:
+  FolderLock() = default;
+  explicit FolderLock(const fs::path& folder);  // Throws Error{kInput} while another holds it.
+  FolderLock(FolderLock&& other) noexcept;
+  FolderLock& operator=(FolderLock&& other) noexcept;
+  ~FolderLock();
+
+ private:
+  int fd_ = -1;
+};
+
 // The folder that holds path's entry: "." for a bare name.
 fs::path parent_folder(const fs::path& path);
 

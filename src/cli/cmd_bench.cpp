@@ -3,7 +3,6 @@
 
 #include "base/error.h"
 #include "base/machine.h"
-#include "base/parallel.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
@@ -14,7 +13,7 @@ namespace {
 
 struct Arguments {
   OptionFlags flags;
-  int64_t context = 1024, batch = 4, vocab_size = 257, pairs = 5, threads = 0;
+  int64_t context = 1024, batch = 4, vocab_size = 257, pairs = 5;
   bool json = false, check = false;
 };
 
@@ -38,7 +37,6 @@ std::string spread(const std::vector<double>& values, int digits) {
 }
 
 int run_bench(const Arguments& a) {
-  if (a.threads > 0) set_thread_count(int(a.threads));
   RunConfig run;
   run.model.hidden_size = 384;
   run.model.num_hidden_layers = 6;
@@ -126,7 +124,7 @@ void add_bench(CLI::App& app, Run& run) {
   command->add_option("--pairs", a->pairs, "steps of each")
       ->check(CLI::Range(int64_t{1}, int64_t{10000}))
       ->capture_default_str();
-  command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
+  add_threads(*command);
   command->add_flag("--check", a->check, "exit with 1 unless both goals hold");
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_bench(*a); }; });

@@ -3,9 +3,9 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "cli/command.h"
 #include "cli/depth_text.h"
+#include "cli/flags.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
 #include "lab/report.h"
@@ -16,7 +16,6 @@ namespace {
 struct Arguments {
   TwinOptions options;
   std::string out = "runs/demo", colour = "auto";
-  int64_t threads = 0;
   CLI::Option* seconds = nullptr;
 };
 
@@ -102,7 +101,6 @@ void print_start(const Comparison& c, const Corpus& corpus) {
 }
 
 int run_demo(Arguments& a) {
-  if (a.threads > 0) set_thread_count(int(a.threads));
   if (a.seconds->count() == 0) {
     a.options.seconds = a.options.quick ? kShortSeconds : kSeconds;
     a.options.least_flops = a.options.quick ? kShortLeastFlops : kLeastFlops;
@@ -162,7 +160,7 @@ void add_demo(CLI::App& app, Run& run) {
       command->add_option("--seconds", a->options.seconds, "of training, both models together (240; with --short 20)");
   command->add_flag("--short", a->options.quick, "a quick pass through every stage, which promises less");
   command->add_option("--seed", a->options.seed, "of start values, order of the text, samples")->capture_default_str();
-  command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
+  add_threads(*command);
   command->add_option("--color", a->colour, "colours in the terminal; without them, numbers below the text")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();

@@ -2,7 +2,6 @@
 #include <cstdio>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/run_text.h"
@@ -16,7 +15,7 @@ namespace {
 
 struct Arguments {
   std::string model, path, by = "both", split = "valid";
-  int64_t max_documents = 0, context = 0, batch = 8, windows = 0, threads = 0;
+  int64_t max_documents = 0, context = 0, batch = 8, windows = 0;
   float depth = 0;
   bool json = false;
 };
@@ -36,7 +35,6 @@ std::string result_text(const char* name, const Evaluation& e, double bytes_per_
 }
 
 int run_eval(const Arguments& a) {
-  if (a.threads > 0) set_thread_count(int(a.threads));
   require(!std::isnan(a.depth), "--depth is not a number; 0 evaluates the model as trained");
   const LoadedModel loaded = load_model(a.model);
   const ModelConfig& config = loaded.model->config();
@@ -106,9 +104,7 @@ void add_eval(CLI::App& app, Run& run) {
   command->add_option("--max-documents", a->max_documents, "per window, with document scopes; 0: max(1, T/64)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--threads", a->threads, "0: as many as there are cores")
-      ->check(not_negative)
-      ->capture_default_str();
+  add_threads(*command);
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_eval(*a); }; });
 }

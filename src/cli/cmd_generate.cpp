@@ -3,7 +3,6 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
@@ -18,7 +17,6 @@ struct Arguments {
   std::vector<std::string> prompts, files;
   Request request;
   GeneratorOptions options;
-  int64_t threads = 0;
   bool quiet = false, json = false;
 };
 
@@ -92,7 +90,6 @@ void print_json(const Generator& generator) {
 }
 
 int run_generate(Arguments& a) {
-  if (a.threads > 0) set_thread_count(int(a.threads));
   const LoadedModel loaded = load_model(a.model);
   const std::vector<std::string> prompts = read_prompts(a);
   a.options.sequences = int64_t(prompts.size());
@@ -157,9 +154,7 @@ void add_generate(CLI::App& app, Run& run) {
   command
       ->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
-  command->add_option("--threads", a->threads, "0: as many as there are cores")
-      ->check(not_negative)
-      ->capture_default_str();
+  add_threads(*command);
   command->add_flag("--quiet,-q", a->quiet, "no statistics");
   command->add_flag("--json", a->json, "print texts and tokens as JSON");
   command->callback([a, &run] { run = [a] { return run_generate(*a); }; });

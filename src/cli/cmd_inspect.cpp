@@ -4,9 +4,9 @@
 #include <iterator>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "cli/command.h"
 #include "cli/depth_text.h"
+#include "cli/flags.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
 #include "generate/generate.h"
@@ -19,7 +19,6 @@ namespace {
 struct Arguments {
   std::string model, text, file, html, by, colour = "auto";
   float depth = 0;
-  int64_t threads = 0;
   CLI::Option *text_option = nullptr, *depth_option = nullptr;
 };
 
@@ -59,7 +58,6 @@ void print_trace(const Trace& trace, const Tokenizer& tokenizer, const Arguments
 }
 
 int run_inspect(const Arguments& a) {
-  if (a.threads > 0) set_thread_count(int(a.threads));
   const LoadedModel loaded = load_model(a.model);
   const ModelConfig& config = loaded.model->config();
   if (config.routed_blocks() == 0) {
@@ -70,6 +68,7 @@ int run_inspect(const Arguments& a) {
   const Selection how = selection(a, config);
   const std::string text = read_text(a);
   require(!text.empty(), "inspect: the text is empty; give --text, --file, or text on standard input");
+  if (!a.html.empty()) require_writable(parent_folder(a.html));
   loaded.model->prepare(trace_rows(*loaded.model));
   const Inspection inspection{a.model, a.file.empty() ? "text" : a.file,
                               trace_text(*loaded.model, prompt_tokens(loaded.tokenizer, text), how)};
@@ -98,7 +97,7 @@ void add_inspect(CLI::App& app, Run& run) {
   command->add_option("--color", a->colour, "colours in the terminal; without them, numbers below the text")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
-  command->add_option("--threads", a->threads, "0: as many as there are cores")->capture_default_str();
+  add_threads(*command);
   command->callback([a, &run] { run = [a] { return run_inspect(*a); }; });
 }
 

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -9,7 +10,8 @@ namespace isobath::cli {
 namespace {
 
 struct Arguments {
-  std::string path, tokenizer = "bytes", out, text;
+  std::string path, tokenizer = "bytes", out;
+  std::optional<std::string> text;
 };
 
 constexpr const char* kFooter =
@@ -39,14 +41,15 @@ void write(const fs::path& path, const TokenStream& stream, const Tokenizer& tok
 
 int run_tokenize(const Arguments& a) {
   const Tokenizer tokenizer = Tokenizer::load(a.tokenizer);
-  if (!a.text.empty()) {
+  if (a.text) {
     std::string ids;
-    for (const int32_t id : tokenizer.encode(a.text)) ids += fmt::format("{}{}", ids.empty() ? "" : " ", id);
+    for (const int32_t id : tokenizer.encode(*a.text)) ids += fmt::format("{}{}", ids.empty() ? "" : " ", id);
     std::printf("%s\n", ids.c_str());
     return 0;
   }
   require(!a.path.empty() && !a.out.empty(), "nothing to do: give --path and --out, or --text");
   const fs::path out = a.out;
+  require_writable(parent_folder(out));
   const Corpus corpus = Corpus::load(a.path, tokenizer);
   write(out.parent_path() / (out.stem().string() + ".train.tokens"), corpus.train, tokenizer);
   write(out.parent_path() / (out.stem().string() + ".valid.tokens"), corpus.valid, tokenizer);

@@ -1,4 +1,6 @@
 #include <cstdio>
+#include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -24,17 +26,24 @@ constexpr const char* kFooter =
     "  isobath train configs/tiny.toml --path text.txt --out runs/tiny\n"
     "  isobath train configs/tiny.toml --path text.txt --topology dense --flops 1e12 --out runs/dense\n"
     "  isobath train --resume runs/tiny                 go on where it stopped, to the bit\n"
+    "  isobath train --resume runs/tiny --steps 4000    go further; the learning rate follows the new budget\n"
     "Ctrl-C saves and exits; so does SIGTERM.";
 
 RunConfig run_config(const Arguments& a) {
   RunConfig config;
+  TrainOptions& t = config.train;
   if (!a.resume.empty()) {
     const fs::path checkpoint = find_model_folder(a.resume);
     config = stored_options(checkpoint);
-    config.train.out = fs::proximate(fs::canonical(checkpoint).parent_path()).string();
+    t.out = fs::proximate(fs::canonical(checkpoint).parent_path()).string();
   }
+  // A budget that is named again takes the place of the stored one, of whichever kind that is.
+  const auto [steps, tokens, flops] =
+      std::tuple(std::exchange(t.steps, 0), std::exchange(t.tokens, 0), std::exchange(t.flops, 0));
   if (!a.config.empty()) read_toml(a.config, config);
   a.flags.apply(config);
+  if (t.steps == 0 && t.tokens == 0 && t.flops == 0)
+    std::tie(t.steps, t.tokens, t.flops) = std::tuple(steps, tokens, flops);
   return config;
 }
 

@@ -1,13 +1,13 @@
 #include "cli/flags.h"
 
 #include <algorithm>
+#include <memory>
 #include <type_traits>
+
+#include "base/parallel.h"
 
 namespace isobath::cli {
 namespace {
-
-template <class T>
-concept Enum = std::is_enum_v<T>;
 
 std::string flag_names(std::string key) {
   std::string dashed = key;
@@ -31,6 +31,15 @@ std::string shown(const T& value) {
 
 }  // namespace
 
+void add_threads(CLI::App& command) {
+  const auto set = [](int64_t threads) {
+    if (threads > 0) set_thread_count(int(threads));
+  };
+  command.add_option_function<int64_t>("--threads", set, "0: as many as there are cores")
+      ->check(CLI::Range(int64_t{0}, int64_t{1024}))
+      ->default_str("0");
+}
+
 void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections) {
   RunConfig defaults;
   for_each_option(defaults, [&](const char* section, const char* key, auto& value, const char* help) {
@@ -48,16 +57,16 @@ void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections) {
     CLI::Option* option;
     if constexpr (Enum<T>) {
       option = app.add_option_function<std::string>(
-          flag_names(key),
-          [store](const std::string& word) {
-            for (size_t i = 0; i < kNames<T>.size(); i++)
-              if (word == kNames<T>[i]) return store(T(i));
-          },
-          help);
+          flag_names(key), [store](const std::string& word) { store(*parse_name<T>(word)); }, help);
       option->check(CLI::IsMember(std::vector<std::string>(kNames<T>.begin(), kNames<T>.end())));
+    } else if constexpr (std::is_same_v<T, bool>) {
+      // --key, or --key=false: the word behind a space may be the config
+      const auto word = std::make_shared<std::string>();
+      option = app.add_flag(flag_names(key), *word, help)->check(CLI::IsMember({"true", "false"}));
+      option->each([store, word](const std::string& given) { store(given == "true"); });
     } else {
       option = app.add_option_function<T>(flag_names(key), store, help);
-      if constexpr (std::is_unsigned_v<T> && !std::is_same_v<T, bool>) option->check(not_negative);
+      if constexpr (std::is_unsigned_v<T>) option->check(not_negative);
       if constexpr (requires { value.push_back(value[0]); } && !std::is_same_v<T, std::string>)
         option->delimiter(',')->allow_extra_args(false);  // what follows may be the config
     }

@@ -15,6 +15,9 @@ inline std::string not_negative(const std::string& word) {
   return word.starts_with('-') ? word + " is negative, expected 0 or more" : "";
 }
 
+// --threads, which takes effect as it is read.
+void add_threads(CLI::App& command);
+
 // Values that were given as flags, applied after the file was read.
 class OptionFlags {
  public:

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <clocale>
 #include <cstdio>
 #include <cstring>
@@ -49,6 +50,22 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, const std::
   return report(fmt::format("{}, expected one of {}; see 'isobath --help'", found, commands), 2);
 }
 
+template <class Integer>
+std::string fits(const std::string& word) {
+  Integer value;
+  const bool over = std::from_chars(word.data(), word.data() + word.size(), value).ec == std::errc::result_out_of_range;
+  return over ? word + " does not fit in 64 bits" : "";
+}
+
+// CLI11 cuts whole numbers that do not fit down to the largest that does, without a word.
+void refuse_huge_numbers(CLI::App& app) {
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
+    for (CLI::Option* option : command->get_options()) {
+      if (option->get_type_name().starts_with("INT")) option->check(fits<int64_t>);
+      if (option->get_type_name().starts_with("UINT")) option->check(fits<uint64_t>);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -67,6 +84,7 @@ int main(int argc, char** argv) {
   add_tokenize(app, run);
   add_bench(app, run);
   add_demo(app, run);
+  refuse_huge_numbers(app);
   try {
     app.parse(argc, argv);
     return checked_output(run());

@@ -28,14 +28,12 @@ std::string agreement_text(const Agreement& a) {
 std::string routing_text(const ModelConfig& c) {
   if (c.routed_blocks() == 0) return "dense";
   const RoutingConfig& r = c.routing;
-  std::string blocks;
-  for (int64_t l = 0; l < c.num_hidden_layers; l++)
-    if (c.routed(l)) blocks += fmt::format(" {}", l);
+  std::string blocks = fmt::format("every {} of {} blocks", r.every, c.num_hidden_layers);
+  if (!r.blocks.empty()) blocks = fmt::format("blocks {}", fmt::join(r.blocks, " "));
   std::string capacity = percent(r.capacity[0]);
   for (size_t i = 1; i < r.capacity.size(); i++) capacity += " " + percent(r.capacity[i]);
-  return fmt::format("{}, blocks{}, capacity {}, {} gate, {} router, causal rule {}", name_of(r.topology), blocks,
-                     capacity, name_of(r.gate), name_of(r.router),
-                     r.router == Router::kRandom ? "quantile" : name_of(r.causal));
+  return fmt::format("{}, {}, capacity {}, {} gate, {} router, causal rule {}", name_of(r.topology), blocks, capacity,
+                     name_of(r.gate), name_of(r.router), r.router == Router::kRandom ? "quantile" : name_of(r.causal));
 }
 
 std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePeak& peak) {
@@ -53,9 +51,14 @@ std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePe
                   with_letter(double(flops.forward()) / T), percent(double(flops.forward()) / double(dense.forward())));
   text += fmt::format("text     {} tokens to train on, {} to validate on\n", with_letter(double(corpus.train.size())),
                       with_letter(double(corpus.valid.size())));
+  if (const double seen = trainer.share_of_text(); seen < 1)
+    text += fmt::format(
+        "         a pass sees {} of them: sequences end at their last whole document "
+        "(--max-documents)\n",
+        percent(seen));
   text += fmt::format("budget   {} steps of {} x {} tokens = {} tokens, {:.4g} FLOPs\n", trainer.budget().steps,
-                      c.data.batch, c.data.context,
-                      with_letter(double(trainer.budget().steps) * double(c.data.batch) * T), trainer.budget().flops);
+                      c.data.batch, c.data.context, with_letter(double(trainer.budget().sequences(c.data.batch)) * T),
+                      trainer.budget().flops);
   text += fmt::format("machine  {}, {} threads, {}, {:.0f} GFLOP/s fp32 at most; {} planned\n", peak.cpu, peak.threads,
                       peak.simd, peak.fma_gflop_s, bytes_text(double(trainer.planned_bytes())));
   if (trainer.steps_done() > 0) text += fmt::format("resumed  at step {}\n", trainer.steps_done());

@@ -1,18 +1,13 @@
-// What the commands print with: numbers people read, a progress bar with ETA, colours where there is a terminal.
+// What the commands print with: a progress bar with ETA, colours where there is a terminal.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <string>
 
-namespace isobath::cli {
+#include "base/units.h"
 
-// 12.3k, 4.56M, 1.20G: three digits and a letter.
-std::string with_letter(double value);
-// "4.2 MB", "1.3 GB"
-std::string bytes_text(double bytes);
-// "42 s", "3 min 20 s", "2 h 05 min"
-std::string duration_text(double seconds);
+namespace isobath::cli {
 
 bool output_is_terminal();  // standard output
 bool error_is_terminal();   // standard error, where progress goes

@@ -10,11 +10,6 @@
 namespace isobath {
 namespace {
 
-template <class T>
-View<const T> view_of(const std::vector<T>& values) {
-  return {values.data(), {int64_t(values.size())}};
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }

@@ -1,20 +1,12 @@
 #include "lab/report.h"
 
-#include <cmath>
-
+#include "base/units.h"
 #include "lab/charts.h"
 
 namespace isobath {
 namespace {
 
 constexpr int64_t kPassageTokens = 1536, kMapTokens = 128;
-
-std::string engineering(double value) {
-  const char* letters[] = {"", "k", "M", "G", "T", "P"};
-  int i = 0;
-  for (; std::abs(value) >= 999.5 && i < 5; i++) value /= 1000;
-  return fmt::format("{:.{}f} {}", value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0, letters[i]);
-}
 
 // A class per depth, from clear water to the deepest blue; deep ones carry letters of the other kind.
 std::string depth_style(size_t depths) {
@@ -111,14 +103,14 @@ HtmlTable comparison_table(const Comparison& c) {
   row("validation loss, top-k (nats/token)", [&](const Twin& t) { return loss(t.evaluation.top_k.loss); });
   row("validation loss, causal rule",
       [&](const Twin& t) { return loss(t.evaluation.causal ? t.evaluation.causal->loss : t.evaluation.top_k.loss); });
-  row("training FLOPs", [](const Twin& t) { return engineering(t.flops); });
-  row("FLOPs per token, forward", [](const Twin& t) { return engineering(t.flops_per_token); });
-  row("parameters", [](const Twin& t) { return engineering(double(t.parameters)); });
+  row("training FLOPs", [](const Twin& t) { return with_letter(t.flops); });
+  row("FLOPs per token, forward", [](const Twin& t) { return with_letter(t.flops_per_token); });
+  row("parameters", [](const Twin& t) { return with_letter(double(t.parameters)); });
   row("steps", [](const Twin& t) { return std::to_string(t.steps); });
-  row("tokens seen", [](const Twin& t) { return engineering(double(t.tokens)); });
+  row("tokens seen", [](const Twin& t) { return with_letter(double(t.tokens)); });
   row("training time", [](const Twin& t) { return fmt::format("{:.1f} s", t.training_seconds); });
-  row("training tokens/s (median step)", [](const Twin& t) { return engineering(t.training_tokens_per_s); });
-  row("generation tokens/s (one sequence)", [](const Twin& t) { return engineering(t.generation_tokens_per_s); });
+  row("training tokens/s (median step)", [](const Twin& t) { return with_letter(t.training_tokens_per_s); });
+  row("generation tokens/s (one sequence)", [](const Twin& t) { return with_letter(t.generation_tokens_per_s); });
   row("KV bytes per token, planned", [](const Twin& t) { return fmt::format("{:.0f}", t.kv_bytes_planned); });
   row("KV bytes per token, measured", [](const Twin& t) { return fmt::format("{:.0f}", t.kv_bytes_measured); });
   return table;
@@ -131,14 +123,14 @@ std::string comparison_page(const Comparison& c, const Tokenizer& tokenizer, con
                         "machine ({}, threads: {}) said takes {:.0f} s in all. The twin routes {} of its blocks; each "
                         "takes {:.1f}% of the tokens.",
                         model.num_hidden_layers, model.hidden_size, c.mod.config.data.context,
-                        fs::path(c.mod.config.data.path).filename().string(), engineering(c.probe.flops), c.peak.cpu,
+                        fs::path(c.mod.config.data.path).filename().string(), with_letter(c.probe.flops), c.peak.cpu,
                         c.peak.threads, c.probe.dense_seconds + c.probe.mod_seconds, model.routed_blocks(),
                         100 * model.capacity(c.mod.trace.layer.empty() ? 0 : c.mod.trace.layer[0].block)),
             vega);
   page.section("Side by side",
                fmt::format("{} tokens to train on, {} held out. Baselines on the same windows, in nats per token: "
                            "unigram {:.4f}, bigram {:.4f}, trigram {:.4f}.",
-                           engineering(double(c.train_tokens)), engineering(double(c.valid_tokens)), c.baseline.unigram,
+                           with_letter(double(c.train_tokens)), with_letter(double(c.valid_tokens)), c.baseline.unigram,
                            c.baseline.bigram, c.baseline.trigram));
   page.html(table_html(comparison_table(c)) + verdicts_html(c));
   const Chart curves = learning_curves(c);

@@ -122,7 +122,7 @@ Observer with_curves(const Observer& observer, Twin& twin, std::vector<double>& 
 }  // namespace
 
 TwinSetup twin_setup(const TwinOptions& options) {
-  require(options.seconds > 0, "demo: {} seconds of training, expected more than 0", options.seconds);
+  require(options.seconds > 0, "demo: {} seconds of training (--seconds), expected more than 0", options.seconds);
   TwinSetup setup{options, common_config(options), common_config(options)};
   setup.dense.train.out = (options.out / "dense").string();
   setup.mod.train.out = (options.out / "mod").string();

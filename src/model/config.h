@@ -2,10 +2,14 @@
 // "mixture_of_depths"; the TOML sections [model] and [routing] and the flags use the same ones.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "ops/attention.h"
@@ -32,12 +36,21 @@ inline constexpr std::array kNames<Gate>{"raw", "sigmoid", "tanh"};
 template <>
 inline constexpr std::array kNames<Scope>{"sequence", "document"};
 
-template <class E>
+template <class T>
+concept Enum = std::is_enum_v<T>;
+
+template <Enum E>
 const char* name_of(E value) {
   return kNames<E>[size_t(value)];
 }
+// None: no such word.
+template <Enum E>
+std::optional<E> parse_name(std::string_view word) {
+  const auto found = std::find(kNames<E>.begin(), kNames<E>.end(), word);
+  return found == kNames<E>.end() ? std::nullopt : std::optional(E(found - kNames<E>.begin()));
+}
 // "raw, sigmoid, tanh", for messages
-template <class E>
+template <Enum E>
 std::string names_of() {
   std::string all;
   for (const char* name : kNames<E>) all += (all.empty() ? "" : ", ") + std::string(name);

@@ -9,9 +9,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-template <class T>
-concept Enum = std::is_enum_v<T>;
-
 struct Reader {
   const Json& json;
   const std::string& path;
@@ -57,12 +54,9 @@ struct Reader {
   void get(const char* key, E& value) const {
     const Json* j = find(key);
     if (j == nullptr) return;
-    for (size_t i = 0; i < kNames<E>.size(); i++)
-      if (j->is_string() && j->get<std::string>() == kNames<E>[i]) {
-        value = E(i);
-        return;
-      }
-    wrong(key, *j, "one of " + names_of<E>());
+    const auto named = j->is_string() ? parse_name<E>(j->get_ref<const std::string&>()) : std::nullopt;
+    if (!named) wrong(key, *j, "one of " + names_of<E>());
+    value = *named;
   }
 };
 

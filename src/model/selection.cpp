@@ -48,10 +48,10 @@ void causal_logits(const RouterContext& c, const RouterActs& r, CF32 x) {
   for (int64_t n = 0; n < N; n++) logit[n] = r.score[n] - above;
 }
 
-Agreement compare(CF32 logit, CI32 index, int64_t rows) {
+Agreement compare(CF32 logit, CI32 index, int64_t rows, float depth) {
   Agreement agreement{.rows = rows, .chosen = index.numel()};
-  for (int64_t n = 0; n < rows; n++) agreement.said += logit[n] > 0;
-  for (int64_t s = 0; s < index.numel(); s++) agreement.both += logit[index[s]] > 0;
+  for (int64_t n = 0; n < rows; n++) agreement.said += logit[n] + depth > 0;
+  for (int64_t s = 0; s < index.numel(); s++) agreement.both += logit[index[s]] + depth > 0;
   return agreement;
 }
 
@@ -99,8 +99,9 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   r.list = sublist(r, S, batch);
   gate_forward(r.gate.slice(0, S), score, r.list.index, c.config.routing.gate);
   r.auxiliary_sum = 0;
-  r.agreement =
-      ruled && how.by == SelectBy::kTopK ? compare(c.scratch.predicted.slice(0, N), r.list.index, N) : Agreement{};
+  r.agreement = ruled && how.by == SelectBy::kTopK
+                    ? compare(c.scratch.predicted.slice(0, N), r.list.index, N, how.depth)
+                    : Agreement{};
 }
 
 void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, double scale) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 namespace isobath {
 
@@ -57,6 +58,15 @@ struct View {
   View reshaped(Shape to) const { return {data, to, device}; }
   operator View<const T>() const { return {data, shape, device}; }
 };
+
+template <class T>
+View<const T> view_of(const std::vector<T>& values, int64_t count) {
+  return {values.data(), {count}};
+}
+template <class T>
+View<const T> view_of(const std::vector<T>& values) {
+  return view_of(values, int64_t(values.size()));
+}
 
 using F32 = View<float>;
 using CF32 = View<const float>;

@@ -1,6 +1,7 @@
 #include "text/corpus.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "text/token_stream.h"
@@ -11,31 +12,44 @@ namespace {
 constexpr int64_t kWholeDocuments = 20;  // from here on whole documents are split off
 constexpr int64_t kValidShare = 20;      // one in so many
 
-// The file, or the files of the folder.
-std::vector<TokenSourcePtr> read_sources(const fs::path& path, const Tokenizer& tokenizer) {
-  require(tokenizer.eos() >= 0,
-          "{}: the tokenizer names no end token (eos) to end documents with; name one in its "
-          "tokenizer_config.json",
-          path.string());
-  std::vector<fs::path> files;
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    const fs::directory_iterator folder(path, error);
-    require(!error, "cannot read {}: {}", path.string(), error.message());
-    for (const auto& entry : folder) {
-      const fs::path& file = entry.path();
-      if (file.filename().native().starts_with('.')) continue;
-      require(!fs::is_directory(file, error) && is_corpus_file(file),
-              "{}: holds {}, which is not text that is read (.txt, .jsonl, .tokens, .bin); move it away", path.string(),
-              file.filename().string());
-      files.push_back(file);
-    }
-    require(!files.empty(), "{}: no text in the folder; expected .txt, .jsonl, .tokens or .bin files", path.string());
-    std::sort(files.begin(), files.end());
-  } else {
-    files.push_back(path);
+// books.valid.tokens, val.bin, fineweb_val_000000.bin: held-out text that lies beside its training text, as we,
+// nanoGPT and llm.c name it.
+bool is_validation_file(const fs::path& file) {
+  const std::string stem = file.stem().string();
+  size_t begin = 0;
+  while (begin < stem.size()) {
+    const size_t end = std::min(stem.find_first_of("._-", begin), stem.size());
+    const std::string_view word = std::string_view(stem).substr(begin, end - begin);
+    if (word == "val" || word == "valid" || word == "validation") return true;
+    begin = end + 1;
   }
-  std::vector<TokenSourcePtr> sources;
+  return false;
+}
+
+// The file, or the files of the folder in the order of their names.
+std::vector<fs::path> files_of(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {path};
+  std::vector<fs::path> files;
+  const fs::directory_iterator folder(path, error);
+  require(!error, "cannot read {}: {}", path.string(), error.message());
+  for (const auto& entry : folder) {
+    const fs::path& file = entry.path();
+    if (file.filename().native().starts_with('.')) continue;
+    require(!fs::is_directory(file, error) && is_corpus_file(file),
+            "{}: holds {}, which is not text that is read (.txt, .jsonl, .tokens, .bin); move it away", path.string(),
+            file.filename().string());
+    files.push_back(file);
+  }
+  require(!files.empty(), "{}: no text in the folder; expected .txt, .jsonl, .tokens or .bin files", path.string());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+using Sources = std::vector<TokenSourcePtr>;
+
+Sources read_sources(std::span<const fs::path> files, const Tokenizer& tokenizer) {
+  Sources sources;
   for (const fs::path& file : files) sources.push_back(read_source(file, tokenizer));
   return sources;
 }
@@ -45,7 +59,7 @@ class Split {
   explicit Split(const Tokenizer& tokenizer)
       : tokenizer_(tokenizer), train_(tokenizer.eos()), valid_(tokenizer.eos()) {}
 
-  void divide(const std::vector<TokenSourcePtr>& sources) {
+  void divide(const Sources& sources) {
     int64_t documents = 0, document = 0;
     for (const auto& source : sources) documents += int64_t(source->documents.size());
     const int64_t chosen = documents / kValidShare;  // of the documents, where they stay whole
@@ -85,7 +99,7 @@ class Split {
   int64_t text_bytes_ = 0, valid_bytes_ = 0;
 };
 
-TokenStream whole(const std::vector<TokenSourcePtr>& sources, const Tokenizer& tokenizer) {
+TokenStream whole(const Sources& sources, const Tokenizer& tokenizer) {
   StreamBuilder builder(tokenizer.eos());
   int64_t text_bytes = 0;
   for (const TokenSourcePtr& source : sources) {
@@ -117,12 +131,29 @@ uint64_t hash_of(const Corpus& corpus, const Tokenizer& tokenizer) {
 }  // namespace
 
 Corpus Corpus::load(const fs::path& path, const Tokenizer& tokenizer, const fs::path& valid_path) {
-  const auto sources = read_sources(path, tokenizer);
+  require(tokenizer.eos() >= 0,
+          "{}: the tokenizer names no end token (eos) to end documents with; name one in its "
+          "tokenizer_config.json",
+          path.string());
+  // What a folder holds out itself is never trained on.
+  const auto parted = [](std::vector<fs::path> files) {
+    const auto held_out = files.size() == 1
+                              ? files.end()
+                              : std::stable_partition(files.begin(), files.end(), std::not_fn(is_validation_file));
+    return std::pair(std::vector(files.begin(), held_out), std::vector(held_out, files.end()));
+  };
+  auto [train, valid] = parted(files_of(path));
+  require(!train.empty(), "{}: every file in the folder is validation text by its name; expected text to train on",
+          path.string());
+  if (!valid_path.empty()) {
+    auto [others, named] = parted(files_of(valid_path));
+    valid = named.empty() ? others : named;
+  }
+  const Sources sources = read_sources(train, tokenizer);
   Split split(tokenizer);
-  if (valid_path.empty()) split.divide(sources);
-  Corpus corpus = valid_path.empty()
-                      ? Corpus{split.train(), split.valid()}
-                      : Corpus{whole(sources, tokenizer), whole(read_sources(valid_path, tokenizer), tokenizer)};
+  if (valid.empty()) split.divide(sources);
+  Corpus corpus = valid.empty() ? Corpus{split.train(), split.valid()}
+                                : Corpus{whole(sources, tokenizer), whole(read_sources(valid, tokenizer), tokenizer)};
   require(corpus.train.size() >= 2 && corpus.valid.size() >= 2,
           "{}: {} tokens to train on and {} to validate, expected at least 2 of each; use more text, or name a "
           "validation text",

@@ -50,6 +50,9 @@ struct Corpus {
   TokenStream train, valid;
   uint64_t hash = 0;  // of tokenizer and tokens: a run resumes on the text that it began with
 
+  // `path`: a file, or a folder of files. Held out for validation is valid_path; else the files of the folder that are
+  // named so (a word of the name is val, valid or validation); else the last 5% of each document, or with 20 documents
+  // and more one whole document in 20.
   // Throws Error naming the file, and the line of a JSONL file, on what it cannot read; on empty text; on a token
   // outside the tokenizer's vocabulary; on a shard of another tokenizer; on a split of fewer than two tokens.
   static Corpus load(const fs::path& path, const Tokenizer& tokenizer, const fs::path& valid_path = {});

@@ -30,11 +30,6 @@ int64_t permuted(int64_t index, int64_t n, const Rng& rng, uint64_t pass) {
 
 constexpr uint32_t kOrder = 0, kOffset = 1;  // sub-streams of the data stream
 
-template <class T>
-View<const T> view_of(const std::vector<T>& values, int64_t count) {
-  return {values.data(), {count}};
-}
-
 }  // namespace
 
 Loader::Loader(TokenStream stream, const LoaderOptions& options) : stream_(std::move(stream)), options_(options) {
@@ -44,7 +39,7 @@ Loader::Loader(TokenStream stream, const LoaderOptions& options) : stream_(std::
           T);
   require(options.max_documents >= 0, "loader: max_documents is {}; expected 0 (T/64) or more", options.max_documents);
   require(size >= 2, "loader: {} tokens of text, of which none can be predicted; use more text", size);
-  if (options_.max_documents == 0) options_.max_documents = std::max<int64_t>(1, T / 64);
+  options_.max_documents = options_.most_documents();
   if (size > T) windows_ = std::max<int64_t>(1, (size - T) / T);  // leaves room for every offset in [0, T)
 
   if (by_document()) {
@@ -75,7 +70,23 @@ Loader::Window Loader::train_window(int64_t index) const {
   const int64_t offset = Rng(options_.seed, Stream::kData, kOffset).below(offsets, uint64_t(pass));
   const int64_t place = permuted(index % windows_, windows_, Rng(options_.seed, Stream::kData, kOrder), uint64_t(pass));
   const int64_t begin = offset + place * T;
-  return {begin, begin + T};
+  return by_document() ? cut_at_documents({begin, begin + T}) : Window{begin, begin + T};
+}
+
+Loader::Count Loader::train_count(int64_t first, int64_t count) const {
+  Count sum{0, 0};
+  for (int64_t index = first; index < first + count; index++) {
+    const Window window = train_window(index);
+    sum.rows += window.end - window.begin;
+    sum.targets += window.end - window.begin;
+    if (options_.attention_scope == Scope::kSequence) continue;
+    for (int64_t d = stream_.document_at(window.begin) + 1; stream_.document_begin(d) <= window.end; d++) sum.targets--;
+  }
+  return sum;
+}
+
+double Loader::share_seen() const {
+  return windows_ > 0 ? double(train_count(0, windows_).rows) / double(windows_ * options_.T) : 1;
 }
 
 Loader::Window Loader::cut_at_documents(Window window) const {
@@ -115,7 +126,6 @@ const Batch& Loader::fill(int64_t first, int64_t count, bool training) {
       window = {eval_begin_[size_t(index)], eval_begin_[size_t(index + 1)]};
     else
       window = {index * T, std::min((index + 1) * T, stream_.size() - 1)};
-    if (training && by_document()) window = cut_at_documents(window);
     sequence_id_[size_t(b)] = index;
     rows = append(window, rows, int32_t(b));
   }

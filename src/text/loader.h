@@ -8,6 +8,7 @@
 // max_documents documents ends at the last one that fits: the sequence is shorter.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct LoaderOptions {
   uint64_t seed = 1;
   Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
   int64_t max_documents = 0;  // 0: max(1, T/64)
+
+  int64_t most_documents() const { return max_documents > 0 ? max_documents : std::max<int64_t>(1, T / 64); }
 };
 
 class Loader {
@@ -32,6 +35,13 @@ class Loader {
   // Sequences [first, first + count) of the run, count <= B. Valid until the next call. Allocates nothing.
   const Batch& train(int64_t first, int64_t count);
   int64_t sequences_per_pass() const { return windows_; }
+  // What train(first, count) would hold, for any count, without making it.
+  struct Count {
+    int64_t rows, targets;  // targets: that are scored
+  };
+  Count train_count(int64_t first, int64_t count) const;
+  // Of the rows of one pass over the text; below 1 where windows end at max_documents.
+  double share_seen() const;
 
   // Evaluation: windows of T in order from the start of the stream, each beginning without context. Each token but the
   // first is a target once (with kDocument attention: but the first of each document); the last window is shorter.
@@ -45,7 +55,7 @@ class Loader {
     int64_t begin, end;  // tokens [begin, end), targets [begin + 1, end + 1)
   };
   bool by_document() const;
-  Window train_window(int64_t index) const;
+  Window train_window(int64_t index) const;  // cut at documents
   Window cut_at_documents(Window window) const;
   const Batch& fill(int64_t first, int64_t count, bool training);
   int64_t append(Window window, int64_t row, int32_t sequence);

@@ -6,8 +6,7 @@ namespace isobath {
 
 BatchLimits limits_of(const LoaderOptions& o) {
   const bool documents = o.capacity_scope == Scope::kDocument || o.attention_scope == Scope::kDocument;
-  const int64_t most = o.max_documents > 0 ? o.max_documents : std::max<int64_t>(1, o.T / 64);
-  return {.sequences = o.B, .T = o.T, .max_documents = documents ? std::min(most, o.T) : 1};
+  return {.sequences = o.B, .T = o.T, .max_documents = documents ? std::min(o.most_documents(), o.T) : 1};
 }
 
 Evaluator::Evaluator(const ModelConfig& config, TokenStream text, const LoaderOptions& options)

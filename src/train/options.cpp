@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <type_traits>
 
 #include "base/error.h"
@@ -11,8 +12,6 @@
 namespace isobath {
 namespace {
 
-template <class T>
-concept Enum = std::is_enum_v<T>;
 template <class T>
 inline constexpr bool kIsList = false;
 template <class T>
@@ -22,8 +21,10 @@ inline constexpr bool kIsList<std::vector<T>> = true;
 struct Place {
   std::string file, key;
   int64_t line;
-  [[noreturn]] void wrong(const std::string& expected) const {
-    fail("{}:{}: {} has the wrong type or value, expected {}", file, line, key, expected);
+  [[noreturn]] void wrong(const toml::node& found, const std::string& expected) const {
+    std::ostringstream text;
+    found.visit([&](const auto& value) { text << value; });  // as it stands in the file
+    fail("{}:{}: {} is {}, expected {}", file, line, key, text.str(), expected);
   }
 };
 
@@ -31,32 +32,28 @@ template <class Number>
 Number number_of(const toml::node& node, const Place& place) {
   if constexpr (std::is_integral_v<Number>) {
     if (const auto whole = node.as_integer()) {
-      if (whole->get() < 0 && std::is_unsigned_v<Number>) place.wrong("0 or more");
+      if (whole->get() < 0 && std::is_unsigned_v<Number>) place.wrong(node, "0 or more");
       return Number(whole->get());
     }
-    place.wrong("a whole number");
+    place.wrong(node, "a whole number");
   } else {
     if (const auto real = node.value<double>()) return *real;
-    place.wrong("a number");
+    place.wrong(node, "a number");
   }
 }
 
 template <class T>
 void set(T& value, const toml::node& node, const Place& place) {
   if constexpr (std::is_same_v<T, bool>) {
-    if (!node.is_boolean()) place.wrong("true or false");
+    if (!node.is_boolean()) place.wrong(node, "true or false");
     value = node.as_boolean()->get();
   } else if constexpr (std::is_same_v<T, std::string>) {
-    if (!node.is_string()) place.wrong("text in quotes");
+    if (!node.is_string()) place.wrong(node, "text in quotes");
     value = node.as_string()->get();
   } else if constexpr (Enum<T>) {
-    const auto word = node.value<std::string>();
-    for (size_t i = 0; word && i < kNames<T>.size(); i++)
-      if (*word == kNames<T>[i]) {
-        value = T(i);
-        return;
-      }
-    place.wrong("one of " + names_of<T>());
+    const auto named = node.is_string() ? parse_name<T>(node.as_string()->get()) : std::nullopt;
+    if (!named) place.wrong(node, "one of " + names_of<T>());
+    value = *named;
   } else if constexpr (kIsList<T>) {
     value.clear();
     using Item = typename T::value_type;
@@ -109,17 +106,22 @@ nlohmann::json options_to_json(const RunConfig& config) {
 }
 
 void options_from_json(const nlohmann::json& json, RunConfig& config) {
+  size_t found = 0, stored = 0;
   for_each_option(config, [&](const char* section, const char* key, auto& value, auto) {
     using T = std::decay_t<decltype(value)>;
-    const auto& stored = json.at(section).at(key);
+    const auto in_section = json.at(section).find(key);
+    if (in_section == json.at(section).end()) return;  // an option of a later version than the file's
+    found++;
     if constexpr (Enum<T>) {
-      const auto known = std::find(kNames<T>.begin(), kNames<T>.end(), stored.template get<std::string>());
-      require(known != kNames<T>.end(), "{}.{} is {}, expected one of {}", section, key, stored.dump(), names_of<T>());
-      value = T(known - kNames<T>.begin());
+      const auto named = parse_name<T>(in_section->template get<std::string>());
+      require(named.has_value(), "{}.{} is {}, expected one of {}", section, key, in_section->dump(), names_of<T>());
+      value = *named;
     } else {
-      value = stored.template get<T>();
+      value = in_section->template get<T>();
     }
   });
+  for (const auto& section : json) stored += section.size();
+  require(found == stored, "{} of its {} options are not known to this version", stored - found, stored);
 }
 
 void check_sizes(const DataOptions& d) {
@@ -153,6 +155,7 @@ void check_options(const RunConfig& c) {
   require(t.keep >= 1, "train.keep is {}, expected 1 or more", t.keep);
   require(t.eval_every >= 0 && t.eval_windows >= 0 && t.save_every >= 0 && t.threads >= 0,
           "eval_every, eval_windows, save_every and threads must be 0 or more");
+  require(t.threads <= 1024, "train.threads is {}, expected at most 1024", t.threads);
   require(!t.out.empty(), "train.out is empty: name a folder for the run (--out)");
 }
 

@@ -46,7 +46,8 @@ struct RunConfig {
 template <class Options, class Visit>
 void for_each_data_option(Options& d, Visit visit) {
   visit("data", "path", d.path, "training text: .txt, .jsonl, token shards, or a folder of these");
-  visit("data", "valid_path", d.valid_path, "validation text; empty: a split of the training text");
+  visit("data", "valid_path", d.valid_path,
+        "validation text; empty: files of the folder that are named valid or val, or a split of the text");
   visit("data", "tokenizer", d.tokenizer, "bytes, or a tokenizer.json, or a folder that holds one");
   visit("data", "context", d.context, "tokens per sequence T");
   visit("data", "batch", d.batch, "sequences per optimizer step");
@@ -85,7 +86,8 @@ void for_each_option(Config& c, Visit visit) {
 // file, line and key.
 void read_toml(const fs::path& path, RunConfig& config);
 
-// The whole list with its values, for the checkpoint; and back.
+// The whole list with its values, for the checkpoint; and back. Options that the JSON lacks keep their value, so that
+// checkpoints of earlier versions are read: the default of a new option must do what was done before it.
 nlohmann::json options_to_json(const RunConfig& config);
 void options_from_json(const nlohmann::json& json, RunConfig& config);
 

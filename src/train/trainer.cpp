@@ -123,6 +123,7 @@ const RunConfig& Trainer::config() const { return state_->config; }
 const Model& Trainer::model() const { return state_->model; }
 const Budget& Trainer::budget() const { return state_->budget; }
 int64_t Trainer::steps_done() const { return state_->step; }
+double Trainer::share_of_text() const { return state_->loader.share_seen(); }
 
 int64_t Trainer::planned_bytes() const {
   const State& s = *state_;
@@ -133,12 +134,8 @@ int64_t Trainer::planned_bytes() const {
 // Forward and backward over the step's sequences; leaves gradients, and sums in the record.
 void Trainer::State::accumulate(int64_t first, int64_t count) {
   const int64_t micro = config.data.micro_batch;
-  StepScale scale{0, 0};
-  for (int64_t at = 0; at < count; at += micro) {
-    const Batch& batch = loader.train(first + at, std::min(micro, count - at));
-    scale.targets += loader.scored_targets(batch);
-    scale.rows += batch.rows();
-  }
+  const Loader::Count all = loader.train_count(first, count);
+  const StepScale scale{.targets = all.targets, .rows = all.rows};
   const Selection how{.step = step};
   double loss = 0, auxiliary = 0;
   for (LayerRouting& layer : record.layer) layer = {.block = layer.block};
@@ -217,7 +214,7 @@ EvalRecord Trainer::evaluate(const Observer& observer, int64_t windows) {
 TrainResult Trainer::run(const Observer& observer) {
   State& s = *state_;
   const TrainOptions& o = s.config.train;
-  prepare_folder(o.out, s.saved);
+  const FolderLock lock = prepare_folder(o.out, s.saved);
   Metrics metrics(o.out, s.step);
   const auto evaluate_now = [&](int64_t windows) {
     std::optional<EvalRecord> record = evaluate(observer, windows);

@@ -77,6 +77,7 @@ class Trainer {
   const Budget& budget() const;
   int64_t steps_done() const;
   int64_t planned_bytes() const;  // weights, gradients, moments, packed copies, activations
+  double share_of_text() const;   // that a pass over the training text sees (Loader::share_seen)
 
  private:
   struct State;

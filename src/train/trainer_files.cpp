@@ -1,7 +1,4 @@
 // A run's checkpoints: the model folder that other programs read, plus what makes the next step have the same bits.
-#include <unistd.h>
-
-#include <cerrno>
 #include <system_error>
 
 #include "base/error.h"
@@ -27,6 +24,8 @@ void read_moments(WeightSet& set, const TensorFolder& file, const std::string& p
 
 void write_json(const fs::path& path, const Json& json) { replace_file(path, json.dump(2) + "\n"); }
 
+constexpr int kStateVersion = 1;  // of state.json
+
 // What state.json says. Everything is checked before anything of a Trainer is changed.
 struct StoredState {
   int64_t step, sequences, tokens;
@@ -44,6 +43,7 @@ StoredState read_state(const fs::path& checkpoint) {
   StoredState state;
   try {
     const Json json = Json::parse(text);
+    require(json.at("version") == kStateVersion, "version {}, expected {}", json.at("version").dump(), kStateVersion);
     state.step = json.at("step");
     state.sequences = json.at("sequences");
     state.tokens = json.at("tokens");
@@ -59,10 +59,12 @@ StoredState read_state(const fs::path& checkpoint) {
   return state;
 }
 
-// What may differ in a resumed run: where things lie, how often it is looked at. The rest would change the next step.
+// What may differ in a resumed run: where things lie, how often it is looked at, how far it goes. With the budget the
+// cosine of the rate is stretched too; anything else would make the steps so far another run's.
 bool may_change(std::string_view key) {
-  return key == "path" || key == "valid_path" || key == "tokenizer" || key == "out" || key == "keep" ||
-         key == "threads" || key.starts_with("eval_") || key.starts_with("save_");
+  return key == "steps" || key == "tokens" || key == "flops" || key == "path" || key == "valid_path" ||
+         key == "tokenizer" || key == "out" || key == "keep" || key == "threads" || key.starts_with("eval_") ||
+         key.starts_with("save_");
 }
 
 }  // namespace
@@ -77,18 +79,18 @@ void save_model(const fs::path& folder, const Model& model, const Tokenizer& tok
   write_json(folder / "config.json", config);
 }
 
-void prepare_folder(const fs::path& out, const fs::path& resumed) {
+FolderLock prepare_folder(const fs::path& out, const fs::path& resumed) {
   std::error_code error;
   fs::create_directories(out, error);
-  if (error) fail("cannot make the folder {}: {}", out.string(), error.message());
+  if (error) fail("cannot make the folder {}: {}; name another one (--out)", out.string(), error.message());
+  FolderLock lock(out);
   const bool own = !resumed.empty() && fs::equivalent(parent_folder(resumed), out, error);
   if (!own && latest_checkpoint(out))
     fail("{} holds the checkpoints of another run; go on with it (--resume), or name another folder (--out)",
          out.string());
-  if (::access(out.c_str(), W_OK | X_OK) != 0)
-    fail("cannot write in the folder {}: {}; name another one (--out)", out.string(),
-         std::generic_category().message(errno));
+  require_writable(out);
   remove_unfinished(out);
+  return lock;
 }
 
 fs::path Trainer::save(bool interrupted) {
@@ -98,7 +100,7 @@ fs::path Trainer::save(bool interrupted) {
     std::vector<NamedTensor> moments = named(s.optimizer.first, "m.");
     for (NamedTensor& tensor : named(s.optimizer.second, "v.")) moments.push_back(std::move(tensor));
     write_safetensors(folder / "optimizer.safetensors", moments);
-    write_json(folder / "state.json", {{"version", 1},
+    write_json(folder / "state.json", {{"version", kStateVersion},
                                        {"isobath", ISOBATH_VERSION},
                                        {"step", s.step},
                                        {"steps", s.budget.steps},
@@ -126,8 +128,9 @@ void Trainer::resume(const fs::path& checkpoint) {
             "{}: the run has {}.{} = {}, not {}; resume with the same value, or start a new run", where, section, key,
             had.dump(), has.dump());
   });
-  require(state.step <= s.budget.steps, "{}: step {} of {}, so it is damaged; resume from another checkpoint", where,
-          state.step, s.budget.steps);
+  require(state.step <= s.budget.steps,
+          "{}: the run has done {} steps, more than its budget of {}; give a larger one (--steps, --tokens, --flops)",
+          where, state.step, s.budget.steps);
   const TensorFolder folder(checkpoint);
   read_weights(s.model.weights, {folder.names(), [&](const std::string& name, F32 into) { folder.read(name, into); },
                                  checkpoint.string()});

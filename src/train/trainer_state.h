@@ -35,8 +35,8 @@ struct Trainer::State {
   fs::path saved;  // the newest checkpoint
 };
 
-// Makes the folder of a run, which may hold no other run's checkpoints. `resumed`: the checkpoint that the run goes on
-// from, if any. Throws Error{kInput} where nothing can be written.
-void prepare_folder(const fs::path& out, const fs::path& resumed);
+// Makes the folder of a run, which may hold no other run's checkpoints, and keeps other processes out of it.
+// `resumed`: the checkpoint that the run goes on from, if any. Throws Error{kInput} where nothing can be written.
+FolderLock prepare_folder(const fs::path& out, const fs::path& resumed);
 
 }  // namespace isobath

@@ -179,5 +179,46 @@ TEST(HashBytes, is_fnv_1a) {  // vectors of the algorithm's own page
   EXPECT_EQ(hash_bytes("foobar"), 0x85944171f73967e8u);
 }
 
+TEST(RequireWritable, names_the_folder) {
+  const TempDir dir;
+  require_writable(dir.path());
+  expect_error([&] { require_writable(dir / "none"); }, Fault::kInput, dir / "none", "no such folder");
+  const fs::path file = dir.write("file", "x");
+  expect_error([&] { require_writable(file); }, Fault::kInput, file, "no such folder");
+}
+
+TEST(FolderLock, keeps_others_out_until_it_is_gone) {
+  const TempDir dir;
+  const auto refused = [&] {
+    expect_error([&] { FolderLock lock(dir.path()); }, Fault::kInput, dir.path(), "another process");
+  };
+  {
+    FolderLock lock(dir.path());
+    refused();
+    const FolderLock moved(std::move(lock));
+    refused();
+  }
+  const FolderLock again(dir.path());
+  refused();
+}
+
+TEST(FolderLock, of_a_killed_process_is_free) {
+  const TempDir dir;
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const FolderLock lock(dir.path());
+    [[maybe_unused]] const ssize_t told = ::write(ready[1], "x", 1);
+    ::pause();
+  }
+  char told;
+  ASSERT_EQ(::read(ready[0], &told, 1), 1);
+  expect_error([&] { FolderLock lock(dir.path()); }, Fault::kInput, dir.path(), "another process");
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  const FolderLock lock(dir.path());
+}
+
 }  // namespace
 }  // namespace isobath

@@ -65,6 +65,19 @@ TEST(Flags, lists_leave_the_next_word_alone) {
   output_of({"train", "--out", (work.dir / "b").string(), "--peak", "100", "--blocks", "1,3", work.config});
 }
 
+TEST(Flags, switches_need_no_value) {
+  const Workplace work;
+  const auto parameters = [&](const Arguments& more) -> int64_t {
+    Arguments all{"plan", work.config, "--json"};
+    all.insert(all.end(), more.begin(), more.end());
+    return nlohmann::json::parse(output_of(all))["model"]["total"]["parameters"];
+  };
+  const int64_t untied = parameters({}), head = 257 * 16;
+  EXPECT_EQ(parameters({"--tie-word-embeddings"}), untied - head);
+  EXPECT_EQ(parameters({"--tie-word-embeddings=true"}), untied - head);
+  EXPECT_EQ(parameters({"--tie-word-embeddings=false"}), untied);
+}
+
 TEST(Flags, with_dashes_or_underlines_win_over_the_file) {
   const Workplace work;
   for (const char* flag : {"--num-hidden-layers", "--num_hidden_layers"}) {

@@ -58,8 +58,11 @@ TEST_F(WrongInput, words_on_the_command_line) {
   refused({"--batch", "1.5"}, {"--batch", "1.5"});
   refused({"--seed", "-1"}, {"--seed", "-1"});
   refused({"--gate", "relu"}, {"--gate", "relu", "raw", "sigmoid", "tanh"});
-  refused({"--router-bias", "maybe"}, {"--router-bias", "maybe"});
+  refused({"--router-bias=maybe"}, {"--router-bias", "maybe", "true,false"});
+  refused({"--steps", "9223372036854775808"}, {"--steps", "9223372036854775808", "64 bits"});
+  refused({"--seed", "18446744073709551616"}, {"--seed", "18446744073709551616", "64 bits"});
   refused({"--capacity", "0.5,x"}, {"--capacity", "x"});
+  refused({"--threads", "4096"}, {"train.threads is 4096"});
   refused({"--peak", "-1"}, {"--peak", "-1", "0 or more"});
   refused({"second.toml"}, {"second.toml"});
   wrong({"generate"}, {"model", "isobath generate --help"});
@@ -68,6 +71,8 @@ TEST_F(WrongInput, words_on_the_command_line) {
   wrong({"plan", work_.config, "--vocab-size", "-3"}, {"--vocab-size", "-3"});
   wrong({"tokenize"}, {"--path", "--text"});
   wrong({"tokenize", "--tokenizer", "no/such", "--text", "x"}, {"no/such"});
+  wrong({"tokenize", "--path", work_.text, "--out", "no/such/text.tokens"}, {"no/such: no such folder"});
+  wrong({"generate", "x", "--max-tokens", "99999999999999999999"}, {"--max-tokens", "64 bits"});
 }
 
 TEST_F(WrongInput, config_files) {
@@ -219,7 +224,8 @@ TEST_F(WrongModel, damaged_optimizer) {
 TEST_F(WrongModel, resumed_with_something_else) {
   const std::string text = dir_.write("other.txt", synthetic_text(50)).string();
   wrong(resume({"--path", text}), {"state.json", "other text", "other.txt"});
-  wrong(resume({"--steps", "9"}), {"state.json", "train.steps = 4, not 9"});
+  wrong(resume({"--steps", "3"}), {"state.json", "has done 4 steps", "--steps"});
+  wrong(resume({"--tokens", "96"}), {"state.json", "has done 4 steps", "--tokens"});  // in place of the stored steps
   wrong(resume({"--gate", "tanh"}), {"routing.gate = \"raw\", not \"tanh\""});
   wrong(resume({"--hidden-size", "32"}), {"model.hidden_size = 16, not 32"});
   wrong(resume({"--out", (dir_ / "none").string()}), {"holds the checkpoints of another run", "--out"});
@@ -281,6 +287,37 @@ TEST_F(WrongModel, evaluation) {
   eval("none", {"--by", "causal"}, {"causal = none", "--by topk"});
 }
 
+TEST_F(WrongModel, inspection) {
+  const auto inspect = [&](const std::string& model, const Arguments& more, const Words& words) {
+    Arguments all{"inspect", (dir_ / model).string()};
+    all.insert(all.end(), more.begin(), more.end());
+    wrong(all, words);
+  };
+  inspect("run", {"--text", ""}, {"the text is empty", "--text", "--file"});
+  inspect("run", {}, {"the text is empty"});  // standard input is /dev/null
+  inspect("run", {"--file", "no/such.txt"}, {"no/such.txt"});
+  inspect("run", {"--text", "a", "--by", "luck"}, {"--by", "luck"});
+  inspect("run", {"--text", "a", "--by", "topk", "--depth", "1"}, {"--depth", "top-k"});
+  inspect("run", {"--text", "a", "--html", "no/such/page.html"}, {"no/such"});
+  inspect("none", {"--text", "a", "--by", "causal"}, {"causal = none"});
+  inspect("empty", {"--text", "a"}, {"empty"});
+}
+
+TEST_F(WrongModel, demonstration) {
+  const auto demo = [&](const Arguments& more, const Words& words) {
+    Arguments all{"demo", "--out", (dir_ / "demo").string()};
+    all.insert(all.end(), more.begin(), more.end());
+    wrong(all, words);
+    EXPECT_FALSE(fs::exists(dir_ / "demo"));
+  };
+  demo({}, {"--data", "isobath demo --help"});
+  demo({"--data", "no/such.txt"}, {"no/such.txt"});
+  demo({"--data", dir_.write("short.txt", "a few words").string()}, {"short.txt"});
+  demo({"--data", trained_->text, "--seconds", "0"}, {"--seconds", "0"});
+  demo({"--data", trained_->text, "--seconds", "-5"}, {"--seconds", "-5"});
+  demo({"--data", trained_->text, "--threads", "-1"}, {"--threads", "-1"});
+}
+
 // ---- disks
 
 TEST_F(WrongModel, a_folder_that_may_only_be_read) {
@@ -290,11 +327,11 @@ TEST_F(WrongModel, a_folder_that_may_only_be_read) {
   if (!mounted.mounted()) GTEST_SKIP() << "only the superuser may mount a read-only disk";
   ASSERT_TRUE(mounted.make_read_only());
   wrong({"train", trained_->config, "--out", disk.string(), "--peak", "100", "--quiet"},
-        {disk.string(), "Read-only", "--out"});
+        {disk.string(), "Read-only", "name another one"});
   wrong({"train", trained_->config, "--out", (disk / "run").string(), "--peak", "100", "--quiet"},
         {(disk / "run").string(), "Read-only"});
   wrong({"tokenize", "--path", trained_->text, "--out", (disk / "text.tokens").string()},
-        {"text.train.tokens", "Read-only"}, 1);
+        {disk.string(), "Read-only", "name another one"});
 }
 
 TEST_F(WrongModel, a_full_disk) {

@@ -20,8 +20,6 @@ Buffer table_of(int64_t positions, int64_t K) {
   return table;
 }
 
-CI32 view_of(const std::vector<int32_t>& v) { return {v.data(), {int64_t(v.size())}}; }
-
 TEST(Rope, TableIsTheFloat64AngleRounded) {
   const Buffer table = table_of(5000, 6);
   for (const int64_t t : {int64_t(0), int64_t(1), int64_t(4999)})

@@ -107,6 +107,29 @@ TEST(Corpus, SeparateValidation) {
   EXPECT_EQ(texts(corpus.valid), std::vector<std::string>{"valid"});
 }
 
+TEST(Corpus, AFolderThatNamesItsValidationText) {
+  const TempDir dir;
+  for (const char* held_out : {"books.valid.txt", "val.txt", "text_val_000001.txt", "text-validation.txt"}) {
+    SCOPED_TRACE(held_out);
+    const fs::path folder = dir / held_out;
+    dir.write(std::string(held_out) + "/a_train.txt", "train");
+    dir.write(std::string(held_out) + "/evaluation.txt", "more");  // another word
+    dir.write(std::string(held_out) + "/" + held_out, "held out");
+    for (const Corpus& corpus :
+         {Corpus::load(folder, Tokenizer::bytes()), Corpus::load(folder, Tokenizer::bytes(), folder)}) {
+      EXPECT_EQ(texts(corpus.train), (std::vector<std::string>{"train", "more"}));
+      EXPECT_EQ(texts(corpus.valid), std::vector<std::string>{"held out"});
+    }
+    const Corpus other = Corpus::load(folder, Tokenizer::bytes(), dir.write("other.txt", "other"));
+    EXPECT_EQ(texts(other.train), (std::vector<std::string>{"train", "more"}));
+    EXPECT_EQ(texts(other.valid), std::vector<std::string>{"other"});
+  }
+  dir.write("only/val_0.txt", "x");
+  dir.write("only/val_1.txt", "y");
+  EXPECT_NE(message_of([&] { Corpus::load(dir / "only", Tokenizer::bytes()); }).find("validation text by its name"),
+            std::string::npos);
+}
+
 TEST(Corpus, JsonLines) {
   const TempDir dir;
   const auto path = dir.write("a.jsonl",

@@ -157,6 +157,26 @@ TEST(Loader, AWindowEndsAtTheLastDocumentThatFits) {
   }
 }
 
+TEST(Loader, CountsWithoutMaking) {
+  const TokenStream text = stream({3, 1, 5, 40, 7, 7, 90, 2, 2, 60});
+  for (const Scope capacity : {Scope::kSequence, Scope::kDocument})
+    for (const Scope attention : {Scope::kSequence, Scope::kDocument}) {
+      Loader loader(text,
+                    {.T = 11, .B = 5, .capacity_scope = capacity, .attention_scope = attention, .max_documents = 2});
+      int64_t rows = 0;
+      for (int64_t first = 0; first < 60; first += 5) {
+        const Batch& batch = loader.train(first, 5);
+        const Loader::Count count = loader.train_count(first, 5);
+        EXPECT_EQ(count.rows, batch.rows());
+        EXPECT_EQ(count.targets, Loader::scored_targets(batch));
+        rows += batch.rows();
+      }
+      EXPECT_EQ(loader.train_count(0, 60).rows, rows);
+      const bool whole = capacity == Scope::kSequence && attention == Scope::kSequence;
+      EXPECT_EQ(loader.share_seen() == 1, whole);
+    }
+}
+
 // Every token but the first is a target once; with documents, but the first of each.
 void expect_each_token_scored_once(const TokenStream& text, LoaderOptions options) {
   Loader loader(text, options);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/plan_table.h"
 #include "train_support.h"
 
 namespace isobath {
@@ -83,6 +84,19 @@ TEST(Budget, below_one_sequence_is_refused) {
   c.train.tokens = 0;
   c.train.flops = 1000;
   expect_in(error_of([&] { trainer_of(c); }).what(), "less than one sequence");
+}
+
+// What the banner says and what `isobath plan` says.
+TEST(Trainer, plans_the_bytes_of_the_plan_table) {
+  const TempDir dir;
+  RunConfig c = tiny_run(dir);
+  c.data.micro_batch = 2;
+  for (const Topology topology : {Topology::kDense, Topology::kJoint}) {
+    c.model.routing.topology = topology;
+    const auto trainer = trainer_of(c);
+    const ModelConfig& model = trainer->config().model;
+    EXPECT_EQ(trainer->planned_bytes(), plan_table(model, {.sequences = 2, .T = c.data.context}).training_bytes());
+  }
 }
 
 }  // namespace

@@ -67,14 +67,14 @@ TEST(ReadToml, names_file_line_and_key_of_what_is_wrong) {
   wrong("[model]\n[modle]\nhidden_size = 3\n", "3: unknown key modle.hidden_size", "--help");
   wrong("[train]\nhidden_size = 3\n", "2: unknown key train.hidden_size", "--help");
   wrong("\nhidden_size = 3\n", "2: hidden_size stands outside a section", "[model]");
-  wrong("[model]\nhidden_size = 3.5\n", "2: model.hidden_size", "a whole number");
-  wrong("[model]\nhidden_size = \"3\"\n", "2: model.hidden_size", "a whole number");
+  wrong("[model]\nhidden_size = 3.5\n", "2: model.hidden_size is 3.5", "a whole number");
+  wrong("[model]\nhidden_size = \"three\"\n", "2: model.hidden_size is 'three'", "a whole number");
   wrong("[model]\nhidden_size = true\n", "2: model.hidden_size", "a whole number");
   wrong("[model]\nhidden_size = [3]\n", "2: model.hidden_size", "a whole number");
   wrong("[model]\nrope_theta = \"x\"\n", "2: model.rope_theta", "a number");
   wrong("[model]\nrope_theta = true\n", "2: model.rope_theta", "a number");
   wrong("[model]\ntie_word_embeddings = 1\n", "2: model.tie_word_embeddings", "true or false");
-  wrong("[routing]\ngate = \"relu\"\n", "2: routing.gate", "one of raw, sigmoid, tanh");
+  wrong("[routing]\ngate = \"relu\"\n", "2: routing.gate is 'relu'", "one of raw, sigmoid, tanh");
   wrong("[routing]\ngate = 1\n", "2: routing.gate", "one of raw, sigmoid, tanh");
   wrong("[routing]\ncapacity = [0.1,\n\"x\"]\n", "2: routing.capacity", "a number");
   wrong("[routing]\nblocks = [1, 2.5]\n", "2: routing.blocks", "a whole number");
@@ -121,14 +121,32 @@ TEST(OptionsJson, damaged_options_are_refused) {
   for (const char* section : {"model", "routing", "data", "train"})
     for (const auto& [key, value] : good[section].items()) {
       nlohmann::json bad = good;
-      bad[section].erase(key);
-      EXPECT_ANY_THROW(options_from_json(bad, c)) << key;
       bad[section][key] = nlohmann::json::object();
       EXPECT_ANY_THROW(options_from_json(bad, c)) << key;
     }
   nlohmann::json word = good;
   word["routing"]["gate"] = "relu";
   expect_in(error_of([&] { options_from_json(word, c); }).what(), "routing.gate is \"relu\"");
+  nlohmann::json cut = good;
+  cut.erase("train");
+  EXPECT_ANY_THROW(options_from_json(cut, c));
+}
+
+TEST(OptionsJson, of_an_earlier_version_lack_options_which_keep_their_defaults) {
+  nlohmann::json earlier = options_to_json(RunConfig{});
+  earlier["model"]["hidden_size"] = 48;
+  earlier["model"].erase("rope_theta");
+  RunConfig c;
+  options_from_json(earlier, c);
+  EXPECT_EQ(c.model.hidden_size, 48);
+  EXPECT_EQ(c.model.rope_theta, RunConfig{}.model.rope_theta);
+}
+
+TEST(OptionsJson, of_a_later_version_are_refused) {
+  nlohmann::json later = options_to_json(RunConfig{});
+  later["train"]["warp"] = 9;
+  RunConfig c;
+  expect_in(error_of([&] { options_from_json(later, c); }).what(), "not known to this version");
 }
 
 TEST(CheckOptions, ranges) {

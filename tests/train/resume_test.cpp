@@ -252,7 +252,6 @@ TEST(ResumeRefuses, other_options_by_name_but_not_where_things_lie) {
   wrong("routing.gate = \"raw\", not \"tanh\"", [](auto& o) { o.model.routing.gate = Gate::kTanh; });
   wrong("data.batch = 4, not 2", [](auto& o) { o.data.batch = 2; });
   wrong("model.max_position_embeddings = 24, not 12", [](auto& o) { o.data.context = 12; });
-  wrong("train.steps = 10, not 11", [](auto& o) { o.train.steps = 11; });
   wrong("train.seed = 1, not 2", [](auto& o) { o.train.seed = 2; });
   wrong("train.learning_rate", [](auto& o) { o.train.learning_rate = 1e-5; });
   wrong("was trained on other text", [&](auto& o) { o.data.path = dir.write("b.txt", synthetic_text(121)).string(); });
@@ -265,6 +264,28 @@ TEST(ResumeRefuses, other_options_by_name_but_not_where_things_lie) {
   const auto trainer = trainer_of(moved);
   trainer->resume(checkpoint);
   EXPECT_EQ(trainer->steps_done(), 3);
+}
+
+TEST(ResumeRefuses, a_budget_below_what_was_done) {
+  const TempDir dir;
+  RunConfig c = tiny_run(dir);
+  const fs::path checkpoint = run_and_watch(c, 3).result.checkpoint;
+  c.train.steps = 2;
+  const auto trainer = trainer_of(c);
+  expect_in(error_of([&] { trainer->resume(checkpoint); }).what(), "has done 3 steps, more than its budget of 2");
+}
+
+TEST(Resume, further_than_the_first_budget) {
+  const TempDir dir;
+  RunConfig c = tiny_run(dir);
+  const Watched first = run_and_watch(c);
+  EXPECT_FALSE(first.result.interrupted);
+  c.train.steps = 13;
+  const Watched second = run_and_watch(c, -1, first.result.checkpoint);
+  ASSERT_EQ(second.steps.size(), 3u);
+  EXPECT_EQ(second.steps.back().step, 13);
+  EXPECT_EQ(second.steps.back().tokens, 13 * 4 * 24);
+  EXPECT_GT(second.steps[0].learning_rate, first.steps.back().learning_rate);  // of the longer cosine
 }
 
 TEST(ResumeRefuses, damaged_states) {
@@ -283,7 +304,7 @@ TEST(ResumeRefuses, damaged_states) {
   wrong("");
   wrong("[]");
   wrong(good.dump().substr(0, 100));
-  for (const char* key : {"step", "sequences", "tokens", "flops", "corpus", "options"}) {
+  for (const char* key : {"version", "step", "sequences", "tokens", "flops", "corpus", "options"}) {
     Json bad = good;
     bad.erase(key);
     wrong(bad.dump());
@@ -295,6 +316,20 @@ TEST(ResumeRefuses, damaged_states) {
   Json late = good;
   late["step"] = 11;
   wrong(late.dump());
+}
+
+TEST(ResumeRefuses, a_folder_in_which_another_process_trains) {
+  const TempDir dir;
+  const RunConfig c = tiny_run(dir);
+  std::string message;
+  const auto trainer = trainer_of(c), other = trainer_of(c);
+  Observer observer;
+  observer.on_step = [&](const StepRecord& r) {
+    if (r.step == 2) message = error_of([&] { other->run({}); }).what();
+  };
+  trainer->run(observer);
+  expect_in(message, c.train.out + ": another process is at work in this folder");
+  EXPECT_EQ(latest_checkpoint(c.train.out)->step, 10);
 }
 
 TEST(ResumeRefuses, a_folder_with_another_run) {
