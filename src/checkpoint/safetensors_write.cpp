@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "checkpoint/float_formats.h"
+#include "base/float_formats.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/strict_json.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "checkpoint/float_formats.h"
+#include "base/float_formats.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/strict_json.h"
 

@@ -9,6 +9,7 @@
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
+#include "ops/widen.h"
 
 namespace isobath {
 namespace {
@@ -40,31 +41,33 @@ void attend_to_cache(F32 o, CF32 qkv, const RowList& list, const Heads& heads, s
   if (filled > 0) attention_cached(o, qkv, {group, size_t(filled)}, heads);
 }
 
-// From the first norm, which is in scratch.normed, to the MLP's first product: what block_backward reads.
+// Products read and write fp32: a kept array itself where it is that, else its stand-in in scratch.
+F32 for_products(const Stored& kept, F32 stand_in) {
+  return kept.storage == Storage::kF32 ? kept.as<float>() : stand_in.slice(0, kept.rows());
+}
+
+// From the first norm, which is in scratch.normed, to h, leaving what block_backward reads.
 void attention_and_gates(const BlockContext& c, BlockActs& b, std::span<KvSlot> slots) {
   const int64_t S = b.list.rows;
   const Heads heads = c.config.heads();
-  const F32 normed = c.scratch.normed.slice(0, S), saved = b.saved.slice(0, S);
-  const F32 qkv = b.qkv.slice(0, S), o = b.o.slice(0, S), a = b.a.slice(0, S);
+  const F32 normed = c.scratch.normed.slice(0, S), a = c.scratch.a.slice(0, S), h = c.scratch.h.slice(0, S);
+  const Stored qkv = b.qkv.slice(0, S), o = b.o.slice(0, S), uv = b.uv.slice(0, S);
+  const F32 wide_qkv = for_products(qkv, c.scratch.qkv), wide_o = for_products(o, c.scratch.o);
+  const F32 wide_uv = for_products(uv, c.scratch.uv);
 
-  c.products.qkv.forward(qkv, normed);  // (S,(H+2G)K)
-  rope_forward(qkv, b.list.position, c.rope, heads.H + heads.G);
+  c.products.qkv.forward(wide_qkv, normed);  // (S,(H+2G)K)
+  rope_forward(qkv, wide_qkv, b.list.position, c.rope, heads.H + heads.G);
   if (slots.empty())
     attention_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), qkv, b.list.segment_begin, heads);
   else
-    attend_to_cache(o, qkv, b.list, heads, slots);  // (S,HK)
-  c.products.o.forward(a, o);                       // (S,D)
+    attend_to_cache(o.as<float>(), qkv.as<float>(), b.list, heads, slots);  // (S,HK)
+  widen(wide_o, o);
+  c.products.o.forward(a, wide_o);  // (S,D)
 
-  rmsnorm_forward(normed, b.rstd2.slice(0, S), {}, {.x = saved, .index = {}, .add = a}, c.weights.norm2,
-                  float(c.config.rms_norm_eps));
-  c.products.gate_up.forward(b.uv.slice(0, S), normed);  // (S,2F)
-}
-
-void mlp_output(const BlockContext& c, const BlockActs& b, F32 m) {
-  const int64_t S = b.list.rows;
-  const F32 h = c.scratch.h.slice(0, S);
-  swiglu_forward(h, b.uv.slice(0, S));  // (S,F)
-  c.products.down.forward(m, h);        // (S,D)
+  rmsnorm_forward(normed, b.rstd2.slice(0, S), b.z.empty() ? Stored{} : b.z.slice(0, S),
+                  {.x = b.saved.slice(0, S), .index = {}, .add = a}, c.weights.norm2, float(c.config.rms_norm_eps));
+  c.products.gate_up.forward(wide_uv, normed);  // (S,2F)
+  swiglu_forward(h, uv, wide_uv);               // (S,F)
 }
 
 }  // namespace
@@ -72,22 +75,25 @@ void mlp_output(const BlockContext& c, const BlockActs& b, F32 m) {
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots) {
   const int64_t S = list.rows;
   b.list = list;
-  const F32 a = b.a.slice(0, S), m = (b.m.empty() ? c.scratch.m : b.m).slice(0, S);
+  const F32 a = c.scratch.a.slice(0, S), m = c.scratch.m.slice(0, S);
   if (S == 0) return {a, m};
   rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), b.saved.slice(0, S),
                   {.x = x, .index = list.index, .add = {}}, c.weights.norm1, float(c.config.rms_norm_eps));
   attention_and_gates(c, b, slots);
-  mlp_output(c, b, m);
+  c.products.down.forward(m, c.scratch.h.slice(0, S));  // (S,D)
   return {a, m};
 }
 
 void block_forward_again(const BlockContext& c, BlockActs& b) {
   const int64_t S = b.list.rows;
   if (S == 0) return;
+  const F32 a = c.scratch.a.slice(0, S), m = c.scratch.m.slice(0, S);
   rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), {},
                   {.x = b.saved.slice(0, S), .index = {}, .add = {}}, c.weights.norm1, float(c.config.rms_norm_eps));
   attention_and_gates(c, b, {});
-  if (!b.m.empty()) mlp_output(c, b, b.m.slice(0, S));
+  if (b.delta.empty()) return;
+  c.products.down.forward(m, c.scratch.h.slice(0, S));
+  residual_add_forward({}, b.delta.slice(0, S), {}, {}, a, m);
 }
 
 Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta) {
@@ -95,30 +101,31 @@ Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 d
   const Heads heads = c.config.heads();
   Scratch& s = c.scratch;
   const F32 partial = s.partial.reshaped({kGradChunks, c.config.hidden_size});
-  const F32 normed = s.normed.slice(0, S), h = s.h.slice(0, S), dnormed = s.dnormed.slice(0, S);
-  const F32 dz1 = s.dz1.slice(0, S), dz2 = s.dz2.slice(0, S), dqkv = s.dqkv.slice(0, S), dout = s.dout.slice(0, S);
-  const CF32 saved = b.saved.slice(0, S), a = b.a.slice(0, S), o = b.o.slice(0, S);
-  const F32 uv = b.uv.slice(0, S);
+  const F32 normed = s.normed.slice(0, S), h = s.h.slice(0, S), dz1 = s.dz1.slice(0, S), dz2 = s.dz2.slice(0, S);
+  const F32 dqkv = s.qkv.slice(0, S), dout = s.o.slice(0, S);
+  const CStored saved = b.saved.slice(0, S), qkv = b.qkv.slice(0, S), o = b.o.slice(0, S), z = b.z.slice(0, S);
+  const Stored uv = b.uv.slice(0, S);
+  const F32 duv = for_products(uv, s.uv), wide_o = for_products(b.o.slice(0, S), s.o);
   if (S == 0) return {dz1, dz2};
-  const RmsNormIn in1{.x = saved, .index = {}, .add = {}}, in2{.x = saved, .index = {}, .add = a};
 
   c.products.down.backward_input(h, ddelta);  // dh (S,F)
-  swiglu_backward(uv, h, uv);                 // duv in place of uv; h is h again
+  swiglu_backward(duv, h, uv);                // h is h again
   c.products.down.backward_weight(add_to(g.down), ddelta, h);
-  c.products.gate_up.backward_input(dnormed, uv);
-  rmsnorm_apply(normed, in2, c.weights.norm2, b.rstd2.slice(0, S));
-  c.products.gate_up.backward_weight(add_to(g.gate_up()), uv, normed);
-  rmsnorm_backward(dz2, add_to(g.norm2), dnormed, in2, c.weights.norm2, b.rstd2.slice(0, S), partial);
+  c.products.gate_up.backward_input(dz2, duv);
+  rmsnorm_apply(normed, z, c.weights.norm2, b.rstd2.slice(0, S));
+  c.products.gate_up.backward_weight(add_to(g.gate_up()), duv, normed);
+  rmsnorm_backward(dz2, add_to(g.norm2), dz2, z, c.weights.norm2, b.rstd2.slice(0, S), partial);
   scatter_add(ddelta, {}, dz2, {});  // da = ddelta + dz2
 
-  c.products.o.backward_input(dout, ddelta);
-  c.products.o.backward_weight(add_to(g.o), ddelta, o);
-  attention_backward(dqkv, dout, b.qkv.slice(0, S), o, b.lse.slice(0, S), b.list.segment_begin, heads);
+  widen(wide_o, o);
+  c.products.o.backward_weight(add_to(g.o), ddelta, wide_o);
+  c.products.o.backward_input(dout, ddelta);  // where wide_o may have been
+  attention_backward(dqkv, dout, qkv, o, b.lse.slice(0, S), b.list.segment_begin, heads);
   rope_backward(dqkv, b.list.position, c.rope, heads.H + heads.G);
-  c.products.qkv.backward_input(dnormed, dqkv);
-  rmsnorm_apply(normed, in1, c.weights.norm1, b.rstd1.slice(0, S));
+  c.products.qkv.backward_input(dz1, dqkv);
+  rmsnorm_apply(normed, saved, c.weights.norm1, b.rstd1.slice(0, S));
   c.products.qkv.backward_weight(add_to(g.qkv()), dqkv, normed);
-  rmsnorm_backward(dz1, add_to(g.norm1), dnormed, in1, c.weights.norm1, b.rstd1.slice(0, S), partial);
+  rmsnorm_backward(dz1, add_to(g.norm1), dz1, saved, c.weights.norm1, b.rstd1.slice(0, S), partial);
   return {dz1, dz2};
 }
 

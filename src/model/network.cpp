@@ -54,7 +54,7 @@ void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const
       dense_forward(p.x(), p.batch, inner);
       continue;
     }
-    routed_forward(p.x(), p.router(l), b.router, p.batch, how, [&](CF32 x, const RowList& list) {
+    routed_forward(p.x(), p.router(l), b.router, b.delta, p.batch, how, [&](CF32 x, const RowList& list) {
       if (auxiliary.gradient != nullptr)
         auxiliary_loss(p.router(l), auxiliary.gradient->block[size_t(l)].router, b.router, x, auxiliary.scale);
       return inner(x, list);
@@ -71,7 +71,7 @@ void backward_blocks(const Pass& p, Weights& gradient) {
     const bool last = l + 1 == p.config.num_hidden_layers;  // its buffers are still as its forward pass left them
     if (p.acts.recomputes() && !last) block_forward_again(p.block(l), b);
     if (p.config.routed(l))
-      routed_backward(p.dx(), p.router(l), g.router, b.router, {b.a.slice(0, S), b.m.slice(0, S)}, b.saved.slice(0, S),
+      routed_backward(p.dx(), p.router(l), g.router, b.router, b.delta.slice(0, S), b.saved.slice(0, S),
                       inner_backward);
     else
       dense_backward(p.dx(), p.acts.scratch, inner_backward);
@@ -93,7 +93,7 @@ void head_chunk_loss(const Pass& p, int64_t begin, int64_t count, Weights* gradi
   const F32 dx = p.dx().slice(begin, count);
   p.products.head().backward_weight(add_to(dhead), logits, normed);
   p.products.head().backward_input(dx, logits);
-  rmsnorm_backward(dx, add_to(gradient->norm), dx, in, p.weights.norm, rstd,
+  rmsnorm_backward(dx, add_to(gradient->norm), dx, in.x, p.weights.norm, rstd,
                    s.partial.reshaped({kGradChunks, p.config.hidden_size}));
 }
 

@@ -4,11 +4,12 @@
 
 #include "base/error.h"
 #include "ops/device.h"
+#include "ops/rows.h"
 
 namespace isobath {
 namespace cpu {
 void rope_table(F32 table, double theta);
-void rope_forward(F32 x, CI32 position, CF32 table, int64_t heads);
+void rope_forward(Stored y, CF32 x, CI32 position, CF32 table, int64_t heads);
 void rope_backward(F32 dx, CI32 position, CF32 table, int64_t heads);
 }  // namespace cpu
 
@@ -38,9 +39,10 @@ void rope_table(F32 table, double theta) {
   throw_no_device("rope_table", table.device);
 }
 
-void rope_forward(F32 x, CI32 position, CF32 table, int64_t heads) {
+void rope_forward(Stored y, CF32 x, CI32 position, CF32 table, int64_t heads) {
   check("rope_forward", x, position, table, heads);
-  if (x.device == Device::kCpu) return cpu::rope_forward(x, position, table, heads);
+  require_shape("rope_forward", "y", y, x.shape);
+  if (x.device == Device::kCpu) return cpu::rope_forward(y, x, position, table, heads);
   throw_no_device("rope_forward", x.device);
 }
 

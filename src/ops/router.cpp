@@ -7,7 +7,7 @@
 namespace isobath {
 namespace cpu {
 void router_score(F32 r, CF32 x, CF32 w, CF32 b);
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial);
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial);
 void gate_forward(F32 g, CF32 r, CI32 index, Gate gate);
 void gate_backward(F32 dr, CF32 dg, CF32 r, CI32 index, Gate gate);
 }  // namespace cpu
@@ -19,7 +19,7 @@ void router_score(F32 r, CF32 x, CF32 w, CF32 b) {
   throw_no_device("router_score", r.device);
 }
 
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial) {
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial) {
   const char* op = "router_backward_weight";
   const int64_t N = x.rows(), D = dw.view.numel();
   require_shape(op, "x", x, {N, D});

@@ -10,15 +10,16 @@
 // Source: Raposo et al. 2024, arXiv:2404.02258, eq. 1.
 #pragma once
 
-#include "tensor/view.h"
+#include "tensor/stored.h"
 
 namespace isobath {
 
 enum class Gate : uint8_t { kRaw, kSigmoid, kTanh };
 
 void router_score(F32 r, CF32 x, CF32 w, CF32 b);
-// index (S) names the rows of x that dr (S) belongs to; empty: all rows. partial (kGradChunks, D) is scratch.
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial);
+// x here fp32 or bf16. index (S) names the rows of x that dr (S) belongs to; empty: all rows. partial (kGradChunks, D)
+// is scratch.
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial);
 
 // g[s] = gate(r[index[s]])
 void gate_forward(F32 g, CF32 r, CI32 index, Gate gate);

@@ -24,13 +24,15 @@ void router_score(F32 r, CF32 x, CF32 w, CF32 b) {
   });
 }
 
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial) {
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial) {
   const int64_t S = dr.numel(), D = x.cols();
-  sum_rows(dw.view.data, partial, S, [&](float* sum, int64_t s) HWY_ATTR {
-    const float* row = x.row(index.empty() ? s : index[s]);
-    const Vec scale = hn::Set(Tag(), dr[s]);
-    for_vectors(D, [&](auto at, int64_t i)
-                       HWY_ATTR { at.store(hn::MulAdd(scale, at.load(row + i), at.load(sum + i)), sum + i); });
+  with_format(x, [&](auto rows) {
+    sum_rows(dw.view.data, partial, S, [&](float* sum, int64_t s) HWY_ATTR {
+      const auto* row = rows.row(index.empty() ? s : index[s]);
+      const Vec scale = hn::Set(Tag(), dr[s]);
+      for_vectors(D, [&](auto at, int64_t i)
+                         HWY_ATTR { at.store(hn::MulAdd(scale, at.load(row + i), at.load(sum + i)), sum + i); });
+    });
   });
   if (db.view.empty()) return;
   db.view[0] +=
@@ -52,7 +54,7 @@ void router_score(F32 r, CF32 x, CF32 w, CF32 b) {
   HWY_DYNAMIC_DISPATCH(router_score)(r, x, w, b);
 }
 
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial) {
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial) {
   count_multiply_adds(dr.numel() * x.cols());
   HWY_DYNAMIC_DISPATCH(router_backward_weight)(dw, db, dr, x, index, partial);
 }

@@ -5,17 +5,18 @@
 
 namespace isobath {
 namespace cpu {
-void swiglu_forward(F32 h, CF32 uv);
-void swiglu_backward(F32 duv, F32 dh_to_h, CF32 uv);
+void swiglu_forward(F32 h, Stored kept, CF32 uv);
+void swiglu_backward(F32 duv, F32 dh_to_h, CStored uv);
 }  // namespace cpu
 
-void swiglu_forward(F32 h, CF32 uv) {
+void swiglu_forward(F32 h, Stored kept, CF32 uv) {
   require_shape("swiglu_forward", "uv", uv, {h.shape[0], 2 * h.cols()});
-  if (h.device == Device::kCpu) return cpu::swiglu_forward(h, uv);
+  require_shape("swiglu_forward", "kept", kept, uv.shape);
+  if (h.device == Device::kCpu) return cpu::swiglu_forward(h, kept, uv);
   throw_no_device("swiglu_forward", h.device);
 }
 
-void swiglu_backward(F32 duv, F32 dh_to_h, CF32 uv) {
+void swiglu_backward(F32 duv, F32 dh_to_h, CStored uv) {
   require_shape("swiglu_backward", "uv", uv, {dh_to_h.shape[0], 2 * dh_to_h.cols()});
   require_shape("swiglu_backward", "duv", duv, uv.shape);
   if (duv.device == Device::kCpu) return cpu::swiglu_backward(duv, dh_to_h, uv);

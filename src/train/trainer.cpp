@@ -58,8 +58,10 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-bool all_finite(CF32 x) {
-  return std::all_of(x.data, x.data + x.numel(), [](float v) { return std::isfinite(v); });
+bool all_finite(CStored x) {
+  return with_format(x, [](auto rows) {
+    return std::all_of(rows.data, rows.data + rows.numel(), [](auto v) { return std::isfinite(to_f32(v)); });
+  });
 }
 
 // Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass
@@ -67,7 +69,8 @@ bool all_finite(CF32 x) {
 std::string first_not_finite(const Activations& acts, int64_t rows) {
   const size_t L = acts.block.size();
   for (size_t l = 0; l <= L; l++) {
-    const CF32 input = l < L ? acts.block[l].saved.slice(0, acts.block[l].list.rows) : acts.x.slice(0, rows);
+    const CStored input =
+        l < L ? CStored(acts.block[l].saved.slice(0, acts.block[l].list.rows)) : CStored(acts.x.slice(0, rows));
     if (!all_finite(input)) return l == 0 ? "the embedding" : fmt::format("the output of block {}", l - 1);
   }
   return "the output head";
