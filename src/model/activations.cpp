@@ -140,7 +140,6 @@ void Activations::plan_block_scratch(const ModelConfig& c) {
   plan_.rewind(passes);
   if (train) {
     plan_.add("scratch.ddelta", s.ddelta, {S, D});
-    plan_.add("scratch.dz1", s.dz1, {S, D});
     plan_.add("scratch.dz2", s.dz2, {S, D});
   }
   plan_.rewind(std::max(forward_end, plan_.mark()));
@@ -150,8 +149,9 @@ void Activations::plan_block_scratch(const ModelConfig& c) {
     plan_.add("scratch.o", s.o, {S, heads.q_cols()});
   }
   plan_.rewind(halves);
-  plan_.add("scratch.h", s.h, {S, F});
-  if (memory_.storage != Storage::kF32) plan_.add("scratch.uv", s.uv, {S, 2 * F});
+  const int64_t rows = std::min(S, kMlpRows);
+  plan_.add("scratch.h", s.h, {rows, F});
+  if (memory_.storage != Storage::kF32) plan_.add("scratch.uv", s.uv, {rows, 2 * F});
 }
 
 }  // namespace isobath

@@ -84,17 +84,20 @@ struct BlockActs {
   RowList list;  // of the last forward pass
 };
 
+// Rows of a list that go through the MLP together. What only lives within it, 3 F numbers a row, is there for so many
+// rows and stays in cache between the products; they are as many as a weight gradient is summed over at a time.
+inline constexpr int64_t kMlpRows = 512;
+
 // Buffers in a line live together; those of a block's forward pass share memory with those of its backward pass, those
 // of the attention half with those of the MLP half.
 struct Scratch {
   F32 normed;        // (S,D)
   F32 a, m;          // (S,D) forward: outputs of attention and MLP
-  F32 ddelta;        // (S,D) backward
-  F32 dz1, dz2;      // (S,D) backward
+  F32 ddelta, dz2;   // (S,D) backward
   F32 qkv;           // (S,(H+2G)K) attention half: products' fp32 form of a bf16 qkv; its gradient
   F32 o;             // (S,HK) attention half: products' fp32 form of a bf16 o; its gradient
-  F32 h;             // (S,F) MLP half
-  F32 uv;            // (S,2F) MLP half: products' fp32 form of a bf16 uv, and its gradient; empty if uv is fp32
+  F32 h;             // (kMlpRows,F) MLP half
+  F32 uv;            // (kMlpRows,2F) MLP half: products' fp32 form of a bf16 uv, and its gradient; empty if uv is fp32
   F32 partial;       // (kGradChunks, max(D, 2P+1))
   F32 predicted;     // (N) logits of the causal rule
   F32 dpredicted;    // (N)

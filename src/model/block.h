@@ -29,7 +29,8 @@ Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& 
 // b.saved and b.list. What backward does not read is left out: the MLP's second product of a block without b.delta.
 void block_forward_again(const BlockContext& c, BlockActs& b);
 
-// delta's gradient in, gradients of x_list out as two summands; weight gradients are added.
+// delta's gradient in, gradients of x_list out as two summands, of which the first stands where ddelta was; weight
+// gradients are added.
 Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& gradient, F32 ddelta);
 
 }  // namespace isobath

@@ -41,9 +41,10 @@ float Dot(const float* a, const T* b, int64_t n) {
   auto sum = hn::Zero(d);
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) sum = hn::MulAdd(hn::LoadU(d, a + i), load_stored(d, b + i), sum);
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < n; i++) total += a[i] * to_f32(b[i]);
-  return total;
+  const hn::CappedTag<float, 1> one;
+  auto total = hn::Set(one, hn::GetLane(hn::SumOfLanes(d, sum)));
+  for (; i < n; i++) total = hn::MulAdd(hn::LoadU(one, a + i), load_stored(one, b + i), total);
+  return hn::GetLane(total);
 }
 
 void AddRow(float* to, const float* row, int64_t n) {

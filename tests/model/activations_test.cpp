@@ -100,7 +100,7 @@ TEST(Plan, BytesAreTheArenas) {
 // of a block, nor the blocks' and the head's.
 bool live_apart(const std::string& a, const std::string& b) {
   const std::set<std::string> head{"scratch.logits", "scratch.chunk_normed", "scratch.chunk_rstd"},
-      forward{"scratch.a", "scratch.m"}, backward{"scratch.ddelta", "scratch.dz1", "scratch.dz2"},
+      forward{"scratch.a", "scratch.m"}, backward{"scratch.ddelta", "scratch.dz2"},
       attention{"scratch.qkv", "scratch.o"}, mlp{"scratch.h", "scratch.uv"};
   const auto of_a_block = [&](const std::string& name) {
     return name == "scratch.normed" || forward.contains(name) || backward.contains(name) || attention.contains(name) ||

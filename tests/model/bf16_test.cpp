@@ -31,7 +31,9 @@ TEST_P(Bf16Step, GradientsAreThoseOfFp32WithinTheRoundings) {
   const TinyBatch batch(GetParam().sequences, wide.config);
   const double loss = wide.step(batch, {.step = 3}), rounded = narrow.step(batch, {.step = 3});
   for (int64_t l = 0; l < wide.config.num_hidden_layers; l++)
-    if (wide.config.routed(l)) ASSERT_EQ(wide.chosen(l), narrow.chosen(l)) << "another choice is another model";
+    if (wide.config.routed(l)) {
+      ASSERT_EQ(wide.chosen(l), narrow.chosen(l)) << "another choice is another model";
+    }
   const double roundings = 2.0 * 6 * double(wide.config.num_hidden_layers) / 256;
   EXPECT_NE(rounded, loss);
   EXPECT_NEAR(rounded, loss, roundings * loss);
