@@ -6,8 +6,8 @@
 
 #include <limits>
 
-#include "base/count.h"
 #include "base/error.h"
+#include "base/work.h"
 #include "support/tiny_cases.h"
 
 namespace isobath {
