@@ -29,6 +29,7 @@ std::string routing_text(const ModelConfig& c) {
   if (c.routed_blocks() == 0) return "dense";
   const RoutingConfig& r = c.routing;
   std::string blocks = fmt::format("every {} of {} blocks", r.every, c.num_hidden_layers);
+  if (r.start >= 0) blocks += fmt::format(" from block {}", r.start);
   if (!r.blocks.empty()) blocks = fmt::format("blocks {}", fmt::join(r.blocks, " "));
   std::string capacity = percent(r.capacity[0]);
   for (size_t i = 1; i < r.capacity.size(); i++) capacity += " " + percent(r.capacity[i]);

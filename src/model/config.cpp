@@ -11,7 +11,8 @@ bool ModelConfig::routed(int64_t block) const {
   if (routing.topology == Topology::kDense) return false;
   if (!routing.blocks.empty())
     return std::find(routing.blocks.begin(), routing.blocks.end(), block) != routing.blocks.end();
-  return block % routing.every == routing.every - 1;
+  const int64_t start = routing.start < 0 ? routing.every - 1 : routing.start;
+  return block >= start && (block - start) % routing.every == 0;
 }
 
 double ModelConfig::capacity(int64_t block) const {
@@ -40,6 +41,11 @@ void check_routing(const ModelConfig& c) {
   if (r.topology == Topology::kDense) return;
   const int64_t L = c.num_hidden_layers;
   require(r.every >= 1, "routing.every is {}, expected 1 or more (2: every other block)", r.every);
+  require(r.start >= -1 && r.start < L,
+          "routing.start is {}, expected a block from 0 to {} (num_hidden_layers is {}), or -1 for every - 1", r.start,
+          L - 1, L);
+  require(r.start < 0 || r.blocks.empty(),
+          "routing.start = {} and routing.blocks are both given; the list of blocks says where they start", r.start);
   for (const int64_t l : r.blocks)
     require(l >= 0 && l < L, "routing.blocks names block {}, expected 0 to {} (num_hidden_layers is {})", l, L - 1, L);
   require(std::set(r.blocks.begin(), r.blocks.end()).size() == r.blocks.size(), "routing.blocks names a block twice");

@@ -60,6 +60,7 @@ std::string names_of() {
 struct RoutingConfig {
   Topology topology = Topology::kDense;
   int64_t every = 2;                    // 2: blocks 1, 3, 5, ... are routed, block 0 is dense
+  int64_t start = -1;                   // the first routed block of every n-th; -1: every - 1
   std::vector<int64_t> blocks;          // instead of every: the routed blocks, counted from 0
   std::vector<double> capacity{0.125};  // share of rows that a routed block takes: one for all, or one per block
   Gate gate = Gate::kRaw;
@@ -117,6 +118,7 @@ template <class Config, class Visit>
 void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "topology", r.topology, "which parts of a routed block are routed");
   visit("routing", "every", r.every, "route every n-th block (2: blocks 1, 3, 5, ...)");
+  visit("routing", "start", r.start, "the first block of every n-th, counted from 0; -1: every - 1");
   visit("routing", "blocks", r.blocks, "route these blocks, counted from 0, instead of every n-th");
   visit("routing", "capacity", r.capacity, "share of tokens a routed block takes, in (0,1]; one, or one per block");
   visit("routing", "gate", r.gate, "how the router weight multiplies the block's output");

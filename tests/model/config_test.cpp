@@ -59,6 +59,13 @@ TEST(Resolve, RefusesByKey) {
       {"model.rms_norm_eps", [](auto& c) { c.rms_norm_eps = std::nan(""); }},
       {"model.rope_theta", [](auto& c) { c.rope_theta = -1; }},
       {"routing.every is 0", [](auto& c) { c.routing.every = 0; }},
+      {"routing.start is 4", [](auto& c) { c.routing.start = 4; }},
+      {"routing.start is -2", [](auto& c) { c.routing.start = -2; }},
+      {"routing.start = 1 and routing.blocks",
+       [](auto& c) {
+         c.routing.start = 1;
+         c.routing.blocks = {1};
+       }},
       {"routing.blocks names block 4",
        [](auto& c) {
          c.routing.blocks = {1, 4};
@@ -134,6 +141,14 @@ TEST(Routing, EveryOtherBlockFromTheSecond) {
   EXPECT_EQ(blocks(), (std::vector<int64_t>{0, 1, 2, 3, 4}));
   c.routing.every = 3;
   EXPECT_EQ(blocks(), (std::vector<int64_t>{2}));
+  c.routing.start = 0;
+  EXPECT_EQ(blocks(), (std::vector<int64_t>{0, 3}));
+  c.routing.start = 1;
+  EXPECT_EQ(blocks(), (std::vector<int64_t>{1, 4}));
+  c.routing.every = 2;
+  c.routing.start = 4;
+  EXPECT_EQ(blocks(), (std::vector<int64_t>{4}));
+  c.routing.start = -1;
   c.routing.blocks = {4, 0};
   EXPECT_EQ(blocks(), (std::vector<int64_t>{0, 4}));
   EXPECT_EQ(c.routed_blocks(), 2);
@@ -210,6 +225,13 @@ TEST(ConfigJson, OfADenseModelIsLlamaAndSaysNothingOfRouting) {
   EXPECT_EQ(json["model_type"], "llama");
   EXPECT_EQ(json["architectures"], Json::array({"LlamaForCausalLM"}));
   EXPECT_FALSE(json.contains("mixture_of_depths"));
+}
+
+TEST(ConfigJson, KeepsTheStartAndSaysNothingOfTheUsualOne) {
+  Json json = isobath_json();
+  EXPECT_FALSE(to_json(config_from_json(json, "config.json"))["mixture_of_depths"].contains("start"));
+  json["mixture_of_depths"]["start"] = 0;
+  EXPECT_EQ(to_json(config_from_json(json, "config.json"))["mixture_of_depths"]["start"], 0);
 }
 
 TEST(ConfigJson, OneCapacityIsANumber) {

@@ -62,6 +62,7 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.capacity = {1, 0.125, 0.5};
   });
   add("ChosenBlocks", routed, ragged, [](auto& c) { c.routing.blocks = {0, 2}; });
+  add("EveryOtherFromTheFirst", routed, ragged, [](auto& c) { c.routing.start = 0; });
   add("OneHead", routed, even, [](auto& c) {
     c.num_attention_heads = c.num_key_value_heads = 1;
     c.head_dim = 8;
