@@ -33,6 +33,8 @@ std::string routing_text(const ModelConfig& c) {
   if (!r.blocks.empty()) blocks = fmt::format("blocks {}", fmt::join(r.blocks, " "));
   std::string capacity = percent(r.capacity[0]);
   for (size_t i = 1; i < r.capacity.size(); i++) capacity += " " + percent(r.capacity[i]);
+  if (r.capacity_schedule != CapacitySchedule::kConstant)
+    capacity += fmt::format(" to {} ({})", percent(r.capacity_last), name_of(r.capacity_schedule));
   return fmt::format("{}, {}, capacity {}, {} gate, {} router, causal rule {}", name_of(r.topology), blocks, capacity,
                      name_of(r.gate), name_of(r.router), r.router == Router::kRandom ? "quantile" : name_of(r.causal));
 }

@@ -1,11 +1,27 @@
 #include "model/config.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <set>
 
 #include "base/error.h"
 
 namespace isobath {
+namespace {
+
+// The i-th of n routed blocks lies i / (n-1) of the way from the first capacity to the last.
+double scheduled_capacity(const ModelConfig& c, int64_t block) {
+  int64_t before = 0;
+  for (int64_t l = 0; l < block; l++) before += c.routed(l);
+  const int64_t behind_first = c.routed_blocks() - 1;
+  const double way = behind_first == 0 ? 0 : double(before) / double(behind_first);
+  const bool linear = c.routing.capacity_schedule == CapacitySchedule::kLinear;
+  const double share = linear ? way : (1 - std::cos(std::numbers::pi * way)) / 2;
+  return c.routing.capacity[0] * (1 - share) + c.routing.capacity_last * share;
+}
+
+}  // namespace
 
 bool ModelConfig::routed(int64_t block) const {
   if (routing.topology == Topology::kDense) return false;
@@ -17,6 +33,7 @@ bool ModelConfig::routed(int64_t block) const {
 
 double ModelConfig::capacity(int64_t block) const {
   if (!routed(block)) return 1;
+  if (routing.capacity_schedule != CapacitySchedule::kConstant) return scheduled_capacity(*this, block);
   return routing.capacity.size() == 1 ? routing.capacity[0] : routing.capacity[size_t(block)];
 }
 
@@ -36,6 +53,23 @@ int64_t ModelConfig::predictor_width() const {
 
 namespace {
 
+void check_capacity(const RoutingConfig& r, int64_t L) {
+  require(r.capacity.size() == 1 || int64_t(r.capacity.size()) == L,
+          "routing.capacity has {} values, expected one, or one per block ({})", r.capacity.size(), L);
+  for (const double capacity : r.capacity)
+    require(capacity > 0 && capacity <= 1,
+            "routing.capacity is {}, expected above 0 and at most 1 (0.125 is the paper's)", capacity);
+  const bool scheduled = r.capacity_schedule != CapacitySchedule::kConstant;
+  require(scheduled || r.capacity_last == 0,
+          "routing.capacity_last = {} without a schedule; set capacity_schedule = linear or cosine", r.capacity_last);
+  if (!scheduled) return;
+  require(r.capacity.size() == 1, "routing.capacity names every block and capacity_schedule = {} does too; use one",
+          name_of(r.capacity_schedule));
+  require(r.capacity_last > 0 && r.capacity_last <= 1,
+          "routing.capacity_last is {}, expected above 0 and at most 1: capacity_schedule = {} ends there",
+          r.capacity_last, name_of(r.capacity_schedule));
+}
+
 void check_routing(const ModelConfig& c) {
   const RoutingConfig& r = c.routing;
   if (r.topology == Topology::kDense) return;
@@ -49,11 +83,7 @@ void check_routing(const ModelConfig& c) {
   for (const int64_t l : r.blocks)
     require(l >= 0 && l < L, "routing.blocks names block {}, expected 0 to {} (num_hidden_layers is {})", l, L - 1, L);
   require(std::set(r.blocks.begin(), r.blocks.end()).size() == r.blocks.size(), "routing.blocks names a block twice");
-  require(r.capacity.size() == 1 || int64_t(r.capacity.size()) == L,
-          "routing.capacity has {} values, expected one, or one per block ({})", r.capacity.size(), L);
-  for (const double capacity : r.capacity)
-    require(capacity > 0 && capacity <= 1,
-            "routing.capacity is {}, expected above 0 and at most 1 (0.125 is the paper's)", capacity);
+  check_capacity(r, L);
   require(c.routed_blocks() > 0,
           "topology {} routes no block: every = {} with {} blocks; lower every, name blocks, or use topology = dense",
           name_of(r.topology), r.every, L);

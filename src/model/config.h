@@ -20,6 +20,7 @@ namespace isobath {
 
 enum class Topology : uint8_t { kDense, kJoint };
 enum class Router : uint8_t { kLearned, kRandom };
+enum class CapacitySchedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Causal : uint8_t { kNone, kBce, kPredictor };
 
 // The words for an enum in files and flags, in the order of its values.
@@ -29,6 +30,8 @@ template <>
 inline constexpr std::array kNames<Topology>{"dense", "joint"};
 template <>
 inline constexpr std::array kNames<Router>{"learned", "random"};
+template <>
+inline constexpr std::array kNames<CapacitySchedule>{"constant", "linear", "cosine"};
 template <>
 inline constexpr std::array kNames<Causal>{"none", "bce", "predictor"};
 template <>
@@ -63,6 +66,8 @@ struct RoutingConfig {
   int64_t start = -1;                   // the first routed block of every n-th; -1: every - 1
   std::vector<int64_t> blocks;          // instead of every: the routed blocks, counted from 0
   std::vector<double> capacity{0.125};  // share of rows that a routed block takes: one for all, or one per block
+  CapacitySchedule capacity_schedule = CapacitySchedule::kConstant;
+  double capacity_last = 0;  // of the last routed block, with a schedule
   Gate gate = Gate::kRaw;
   Router router = Router::kLearned;
   int64_t router_seed = 0;  // of router = random
@@ -93,7 +98,7 @@ struct ModelConfig {
 
   Heads heads() const { return {num_attention_heads, num_key_value_heads, head_dim}; }
   bool routed(int64_t block) const;
-  double capacity(int64_t block) const;  // 1 for dense blocks
+  double capacity(int64_t block) const;  // 1 for dense blocks; by the schedule of depth, if there is one
   int64_t routed_blocks() const;
   bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
   bool has_causal_rule() const;
@@ -121,6 +126,9 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "start", r.start, "the first block of every n-th, counted from 0; -1: every - 1");
   visit("routing", "blocks", r.blocks, "route these blocks, counted from 0, instead of every n-th");
   visit("routing", "capacity", r.capacity, "share of tokens a routed block takes, in (0,1]; one, or one per block");
+  visit("routing", "capacity_schedule", r.capacity_schedule,
+        "how capacity goes by depth from the first routed block to the last: linear or cosine to capacity_last");
+  visit("routing", "capacity_last", r.capacity_last, "capacity of the last routed block, with a schedule");
   visit("routing", "gate", r.gate, "how the router weight multiplies the block's output");
   visit("routing", "router", r.router, "learned, or random as the paper's control");
   visit("routing", "router_seed", r.router_seed, "of router = random; 0: the seed of the run");

@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <functional>
+#include <numbers>
 
 #include "base/error.h"
 #include "support/test_data.h"
@@ -83,6 +84,19 @@ TEST(Resolve, RefusesByKey) {
       {"routing.capacity is 0", [](auto& c) { c.routing.capacity = {0}; }},
       {"routing.capacity is 1.1", [](auto& c) { c.routing.capacity = {1.1}; }},
       {"routing.capacity is nan", [](auto& c) { c.routing.capacity = {std::nan("")}; }},
+      {"capacity_last = 0.5 without a schedule", [](auto& c) { c.routing.capacity_last = 0.5; }},
+      {"routing.capacity_last is 0", [](auto& c) { c.routing.capacity_schedule = CapacitySchedule::kLinear; }},
+      {"routing.capacity_last is 1.5",
+       [](auto& c) {
+         c.routing.capacity_schedule = CapacitySchedule::kCosine;
+         c.routing.capacity_last = 1.5;
+       }},
+      {"capacity_schedule = linear does too",
+       [](auto& c) {
+         c.routing.capacity = {0.5, 0.5, 0.5, 0.5};
+         c.routing.capacity_schedule = CapacitySchedule::kLinear;
+         c.routing.capacity_last = 0.5;
+       }},
       {"routes no block", [](auto& c) { c.routing.every = 5; }},
       {"router = random has a causal rule", [](auto& c) { c.routing.router = Router::kRandom; }},
       {"router = random has no bias",
@@ -157,6 +171,27 @@ TEST(Routing, EveryOtherBlockFromTheSecond) {
   EXPECT_EQ(c.capacity(3), 1);
   EXPECT_EQ(dense_twin(c).routed_blocks(), 0);
   EXPECT_EQ(dense_twin(c).hidden_size, c.hidden_size);
+}
+
+TEST(CapacitySchedule, GoesFromTheFirstRoutedBlockToTheLast) {
+  ModelConfig c = routed();
+  c.num_hidden_layers = 6;
+  c.routing.start = 0;  // 0, 2, 4
+  c.routing.capacity = {0.75};
+  c.routing.capacity_last = 0.25;
+  c.routing.capacity_schedule = CapacitySchedule::kLinear;
+  EXPECT_EQ(c.capacity(0), 0.75);
+  EXPECT_EQ(c.capacity(1), 1) << "dense";
+  EXPECT_NEAR(c.capacity(2), 0.5, 1e-15);
+  EXPECT_EQ(c.capacity(4), 0.25);
+  c.routing.every = 1;
+  c.routing.capacity_schedule = CapacitySchedule::kCosine;
+  EXPECT_EQ(c.capacity(0), 0.75);
+  EXPECT_NEAR(c.capacity(1), 0.5 + 0.25 * std::cos(std::numbers::pi / 5), 1e-15);
+  EXPECT_NEAR(c.capacity(4), 0.5 + 0.25 * std::cos(std::numbers::pi * 4 / 5), 1e-15);
+  EXPECT_EQ(c.capacity(5), 0.25);
+  c.routing.blocks = {3};
+  EXPECT_EQ(c.capacity(3), 0.75) << "the only one is the first";
 }
 
 // ---- config.json

@@ -61,6 +61,12 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.every = 1;
     c.routing.capacity = {1, 0.125, 0.5};
   });
+  add("CapacityByDepth", routed, even, [](auto& c) {
+    c.routing.every = 1;
+    c.routing.capacity = {0.75};
+    c.routing.capacity_schedule = CapacitySchedule::kCosine;
+    c.routing.capacity_last = 0.25;
+  });
   add("ChosenBlocks", routed, ragged, [](auto& c) { c.routing.blocks = {0, 2}; });
   add("EveryOtherFromTheFirst", routed, ragged, [](auto& c) { c.routing.start = 0; });
   add("OneHead", routed, even, [](auto& c) {
