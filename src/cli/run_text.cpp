@@ -23,6 +23,20 @@ std::string agreement_text(const Agreement& a) {
                      percent(a.base_rate()), percent(a.precision()), percent(a.recall()));
 }
 
+// The rule that a model generates by.
+const char* rule_name(const RoutingConfig& r) {
+  switch (r.router) {
+    case Router::kLearned:
+      return name_of(r.causal);
+    case Router::kRandom:
+      return "quantile";
+    case Router::kFirst:
+    case Router::kSpaced:
+      return "position";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string routing_text(const ModelConfig& c) {
@@ -36,7 +50,7 @@ std::string routing_text(const ModelConfig& c) {
   if (r.capacity_schedule != CapacitySchedule::kConstant)
     capacity += fmt::format(" to {} ({})", percent(r.capacity_last), name_of(r.capacity_schedule));
   return fmt::format("{}, {}, capacity {}, {} gate, {} router, causal rule {}", name_of(r.topology), blocks, capacity,
-                     name_of(r.gate), name_of(r.router), r.router == Router::kRandom ? "quantile" : name_of(r.causal));
+                     name_of(r.gate), name_of(r.router), rule_name(r));
 }
 
 std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePeak& peak) {

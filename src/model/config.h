@@ -19,7 +19,12 @@
 namespace isobath {
 
 enum class Topology : uint8_t { kDense, kJoint };
-enum class Router : uint8_t { kLearned, kRandom };
+enum class Router : uint8_t {
+  kLearned,
+  kRandom,  // the rest are controls without weights: scores that know nothing of the text,
+  kFirst,   // the first rows,
+  kSpaced,  // rows at equal distances
+};
 enum class CapacitySchedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Causal : uint8_t { kNone, kBce, kPredictor };
 
@@ -29,7 +34,7 @@ inline constexpr std::array<const char*, 0> kNames{};
 template <>
 inline constexpr std::array kNames<Topology>{"dense", "joint"};
 template <>
-inline constexpr std::array kNames<Router>{"learned", "random"};
+inline constexpr std::array kNames<Router>{"learned", "random", "first", "spaced"};
 template <>
 inline constexpr std::array kNames<CapacitySchedule>{"constant", "linear", "cosine"};
 template <>
@@ -38,6 +43,9 @@ template <>
 inline constexpr std::array kNames<Gate>{"raw", "sigmoid", "tanh"};
 template <>
 inline constexpr std::array kNames<Scope>{"sequence", "document"};
+
+// Whether a router needs no training to choose causally.
+inline bool has_own_rule(Router router) { return router != Router::kLearned; }
 
 template <class T>
 concept Enum = std::is_enum_v<T>;
@@ -130,7 +138,7 @@ void for_each_routing_option(Config& r, Visit visit) {
         "how capacity goes by depth from the first routed block to the last: linear or cosine to capacity_last");
   visit("routing", "capacity_last", r.capacity_last, "capacity of the last routed block, with a schedule");
   visit("routing", "gate", r.gate, "how the router weight multiplies the block's output");
-  visit("routing", "router", r.router, "learned, or random as the paper's control");
+  visit("routing", "router", r.router, "learned, or a control: random, first rows, evenly spaced rows");
   visit("routing", "router_seed", r.router_seed, "of router = random; 0: the seed of the run");
   visit("routing", "router_bias", r.router_bias, "add a bias to the router score");
   visit("routing", "causal", r.causal, "rule that replaces top-k when text is generated");
@@ -140,6 +148,9 @@ void for_each_routing_option(Config& r, Visit visit) {
         "what competes for capacity: the sequence, or each document in it");
   visit("routing", "attention_scope", r.attention_scope, "what attends to each other: the sequence, or each document");
 }
+
+// What resolve checks of [routing], once the sizes are known.
+void check_routing(const ModelConfig& config);
 
 // Fills what is 0 with its default for a context of T tokens, and checks everything.
 // Throws Error naming key, value and what was expected.

@@ -31,7 +31,7 @@ void visit_block(const ModelConfig& c, int64_t l, BlockWeights& b, const VisitWe
   add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
   add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
   add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
-  if (!c.routed(l) || c.routing.router == Router::kRandom) return;
+  if (!c.routed(l) || c.routing.router != Router::kLearned) return;
   RouterWeights& r = b.router;
   add("router.weight", {D}, Kind::kRouter, r.w);
   if (c.routing.router_bias) add_bias("router.bias", {1}, Kind::kRouter, r.bias);

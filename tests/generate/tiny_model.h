@@ -22,7 +22,9 @@ struct Rule {
 };
 inline constexpr Rule kRules[] = {{"bce", Router::kLearned, Causal::kBce},
                                   {"predictor", Router::kLearned, Causal::kPredictor},
-                                  {"random", Router::kRandom, Causal::kNone}};
+                                  {"random", Router::kRandom, Causal::kNone},
+                                  {"first", Router::kFirst, Causal::kNone},
+                                  {"spaced", Router::kSpaced, Causal::kNone}};
 
 inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 96) {
   ModelConfig c;
@@ -35,7 +37,7 @@ inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 9
   c.head_dim = 10;
   c.max_position_embeddings = context;
   c.routing.topology = Topology::kJoint;
-  c.routing.capacity = {0.5};
+  c.routing.capacity = {rule.router == Router::kFirst ? 0.1 : 0.5};  // of the longest context
   c.routing.router = rule.router;
   c.routing.causal = rule.causal;
   resolve(c, context);

@@ -99,6 +99,19 @@ TEST(Resolve, RefusesByKey) {
        }},
       {"routes no block", [](auto& c) { c.routing.every = 5; }},
       {"router = random has a causal rule", [](auto& c) { c.routing.router = Router::kRandom; }},
+      {"router = first has a causal rule", [](auto& c) { c.routing.router = Router::kFirst; }},
+      {"router = spaced has the gate 1",
+       [](auto& c) {
+         c.routing.router = Router::kSpaced;
+         c.routing.causal = Causal::kNone;
+         c.routing.gate = Gate::kSigmoid;
+       }},
+      {"router = first goes by positions",
+       [](auto& c) {
+         c.routing.router = Router::kFirst;
+         c.routing.causal = Causal::kNone;
+         c.routing.capacity_scope = Scope::kDocument;
+       }},
       {"router = random has no bias",
        [](auto& c) {
          c.routing.router = Router::kRandom;

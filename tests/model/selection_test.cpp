@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
 
@@ -68,19 +69,27 @@ TEST(TopK, OfDocumentsTakesFromEach) {
 // ---- causal rules
 // -------------------------------------------------------------------------------------------------------
 
-class CausalRule : public ::testing::TestWithParam<Causal> {
+struct Rule {
+  const char* name;
+  Router router;
+  Causal causal;
+};
+class CausalRule : public ::testing::TestWithParam<Rule> {
  protected:
   ModelConfig config() const {
     ModelConfig c = tiny_routed();
-    c.routing.causal = GetParam();
-    if (GetParam() == Causal::kNone) c.routing.router = Router::kRandom;
+    c.routing.router = GetParam().router;
+    c.routing.causal = GetParam().causal;
     return c;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Rules, CausalRule, ::testing::Values(Causal::kBce, Causal::kPredictor, Causal::kNone),
-                         [](const auto& info) {
-                           return info.param == Causal::kNone ? "random" : std::string(name_of(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Rules, CausalRule,
+                         ::testing::Values(Rule{"bce", Router::kLearned, Causal::kBce},
+                                           Rule{"predictor", Router::kLearned, Causal::kPredictor},
+                                           Rule{"random", Router::kRandom, Causal::kNone},
+                                           Rule{"first", Router::kFirst, Causal::kNone},
+                                           Rule{"spaced", Router::kSpaced, Causal::kNone}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(CausalRule, ShareIsOneOrZeroWhereDepthForcesIt) {
   TinyModel model(config(), {.sequences = 2, .T = 10}, Purpose::kForward);
@@ -186,6 +195,69 @@ TEST(RandomRouter, HasNoWeightsAndNoAuxiliaryLoss) {
   for (const WeightInfo& info : model.weights.list()) EXPECT_EQ(info.name.find("router"), std::string::npos);
   model.step(TinyBatch(random_sequences({12}, model.config.vocab_size), model.config), {.step = 0});
   EXPECT_EQ(model.router(0).auxiliary_sum, 0);
+}
+
+// ---- controls by position
+// ------------------------------------------------------------------------------------------------
+
+ModelConfig by_position(Router router, double capacity) {
+  ModelConfig c = tiny_routed(capacity);
+  c.routing.router = router;
+  c.routing.causal = Causal::kNone;
+  return c;
+}
+
+TEST(FirstRouter, TakesTheFirstRowsOfEverySequence) {
+  TinyModel model(by_position(Router::kFirst, 0.25), {.sequences = 3, .T = 16});
+  model.step(TinyBatch(random_sequences({16, 5, 9}, model.config.vocab_size), model.config));
+  EXPECT_EQ(model.chosen(1), (std::vector<int32_t>{0, 1, 2, 3, 16, 21, 22}));
+  for (int64_t s = 0; s < 7; s++) EXPECT_EQ(model.router(1).gate[s], 1);
+}
+
+TEST(FirstRouter, RoutesTheShareOfTheLongestContextCausally) {
+  ModelConfig c = by_position(Router::kFirst, 0.25);
+  c.max_position_embeddings = 20;  // 5 rows
+  TinyModel model(c, {.sequences = 2, .T = 16}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({16, 3}, c.vocab_size), model.config);
+  model.forward(batch, {.by = SelectBy::kCausal});
+  EXPECT_EQ(model.chosen(1), (std::vector<int32_t>{0, 1, 2, 3, 4, 16, 17, 18}));
+  model.forward(batch, {.by = SelectBy::kCausal, .depth = 0.1f});  // a tenth of 20 more
+  EXPECT_EQ(model.chosen(1), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 16, 17, 18}));
+}
+
+TEST(SpacedRouter, TakesTheRowsOfTheFormulaByBothSelections) {
+  for (const double capacity : {0.125, 0.3, 1.0 / 3, 0.7, 1.0}) {
+    TinyModel model(by_position(Router::kSpaced, capacity), {.sequences = 2, .T = 40});
+    const TinyBatch batch(random_sequences({40, 7}, model.config.vocab_size), model.config);
+    std::vector<int32_t> want;
+    for (int32_t n = 0; n < 47; n++) {
+      const double p = n < 40 ? n : n - 40;
+      if (std::floor((p + 1) * capacity + 1e-9) > std::floor(p * capacity + 1e-9)) want.push_back(n);
+    }
+    model.step(batch);
+    EXPECT_EQ(model.chosen(1), want) << capacity;
+    EXPECT_EQ(model.router(1).agreement.both, int64_t(want.size())) << capacity;
+    EXPECT_EQ(model.router(1).agreement.said, int64_t(want.size())) << capacity;
+    for (size_t s = 0; s < want.size(); s++) EXPECT_EQ(model.router(1).gate[int64_t(s)], 1);
+    int64_t of_first = std::count_if(want.begin(), want.end(), [](int32_t n) { return n < 40; });
+    EXPECT_EQ(of_first, int64_t(std::floor(40 * capacity + 1e-9))) << capacity;
+  }
+}
+
+TEST(SpacedRouter, MayTakeNoRowOfAShortSequence) {
+  TinyModel model(by_position(Router::kSpaced, 0.125), {.sequences = 1, .T = 16});
+  EXPECT_TRUE(std::isfinite(model.step(TinyBatch(random_sequences({7}, model.config.vocab_size), model.config))));
+  EXPECT_EQ(model.router(1).list.rows, 0);
+}
+
+// What the controls are for: no weights, nothing to learn.
+TEST(PositionRouters, HaveNoWeightsAndNoAuxiliaryLoss) {
+  for (const Router router : {Router::kFirst, Router::kSpaced}) {
+    TinyModel model(by_position(router, 0.4), {.sequences = 1, .T = 12});
+    for (const WeightInfo& info : model.weights.list()) EXPECT_EQ(info.name.find("router"), std::string::npos);
+    model.step(TinyBatch(random_sequences({12}, model.config.vocab_size), model.config));
+    EXPECT_EQ(model.router(1).auxiliary_sum, 0);
+  }
 }
 
 // ---- scores that are no numbers (invariant 15)

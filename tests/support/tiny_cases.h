@@ -53,6 +53,15 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.router = Router::kRandom;
     c.routing.causal = Causal::kNone;
   });
+  add("FirstRouter", routed, ragged, [](auto& c) {
+    c.routing.router = Router::kFirst;
+    c.routing.causal = Causal::kNone;
+  });
+  add("SpacedRouterDocuments", routed, packed, [](auto& c) {
+    c.routing.router = Router::kSpaced;
+    c.routing.causal = Causal::kNone;
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+  });
   add("EveryBlock", routed, ragged, [](auto& c) {
     c.routing.every = 1;
     c.routing.aux_weight = 1;

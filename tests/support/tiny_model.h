@@ -242,7 +242,7 @@ inline std::vector<reference::Choice> choices_of(TinyModel& model, int64_t N) {
     if (choice.routed) {
       for (const int32_t n : model.chosen(l)) choice.chosen[size_t(n)] = true;
       const float* score = model.router(l).score.data;
-      if (model.config.routing.router == Router::kRandom) choice.score.assign(score, score + N);
+      if (model.config.routing.router != Router::kLearned) choice.score.assign(score, score + N);
     }
     choices.push_back(choice);
   }

@@ -31,6 +31,8 @@ const Kind kKinds[] = {
     {.name = "TanhNone", .gate = Gate::kTanh, .causal = Causal::kNone},
     {.name = "TanhPredictor", .gate = Gate::kTanh, .causal = Causal::kPredictor},
     {.name = "RandomRouter", .router = Router::kRandom, .causal = Causal::kNone},
+    {.name = "FirstRouter", .router = Router::kFirst, .causal = Causal::kNone},
+    {.name = "SpacedRouter", .router = Router::kSpaced, .causal = Causal::kNone},
 };
 
 RunConfig config_of(const Kind& k, const TempDir& dir, int sentences) {

@@ -29,6 +29,11 @@ const ResumeCase kCases[] = {
        c.model.routing.router = Router::kRandom;
        c.model.routing.causal = Causal::kNone;
      }},
+    {"SpacedRouter",
+     [](RunConfig& c) {
+       c.model.routing.router = Router::kSpaced;
+       c.model.routing.causal = Causal::kNone;
+     }},
     {"DocumentScope",
      [](RunConfig& c) {
        c.model.routing.capacity_scope = c.model.routing.attention_scope = Scope::kDocument;

@@ -82,9 +82,10 @@ class Expected {
   }
   void router(int64_t S) {
     const int64_t bias = c_.routing.router_bias ? 1 : 0, P = c_.predictor_width();
-    add("select_top_k", N_ + S + 2 * (B_ + 1));
+    const bool spaced = c_.routing.router == Router::kSpaced;
+    add(spaced ? "select_spaced" : "select_top_k", (spaced ? 0 : N_) + S + 2 * (B_ + 1));
     add("gate_forward", 3 * S);
-    if (c_.routing.router == Router::kRandom) return;
+    if (c_.routing.router != Router::kLearned) return;
     add("router_score", N_ * D + N_ + D + bias);
     add("gate_backward", 4 * S);
     add("router_backward_weight", S * D + S + 2 * D + 2 * bias);
@@ -137,11 +138,14 @@ std::vector<Model> models() {
   random.routing.router = Router::kRandom;
   random.routing.causal = Causal::kNone;
   tied.tie_word_embeddings = true;
+  ModelConfig spaced = random;
+  spaced.routing.router = Router::kSpaced;
   return {{"Dense", tiny_config()},
           {"DenseTied", tied},
           {"Bce", tiny_routed()},
           {"Predictor", predictor},
-          {"Random", random}};
+          {"Random", random},
+          {"Spaced", spaced}};
 }
 
 void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
