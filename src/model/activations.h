@@ -50,6 +50,16 @@ struct RowList {
   int64_t rows = 0;    // S
 };
 
+// Between the last score that top-k took of a run and the first that it left: what causal = threshold goes by.
+struct Midpoints {
+  double sum = 0;
+  int64_t runs = 0;  // of those that had a row to leave
+  Midpoints& operator+=(const Midpoints& other) {
+    sum += other.sum, runs += other.runs;
+    return *this;
+  }
+};
+
 struct RouterActs {
   F32 score;                 // (N)
   F32 dscore;                // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
@@ -61,6 +71,7 @@ struct RouterActs {
   RowList list;              // the choice of the last forward pass
   Agreement agreement;       // of the causal rule with that choice, if top-k made it
   double auxiliary_sum = 0;  // binary cross-entropy summed over rows
+  Midpoints midpoints;       // of the pass, in training with causal = threshold
 };
 
 struct BlockActs {

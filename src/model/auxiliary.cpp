@@ -1,5 +1,7 @@
 // What routers learn beside the language model's loss.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/parallel.h"
 #include "model/selection.h"
@@ -8,14 +10,48 @@
 #include "ops/router.h"
 
 namespace isobath {
+namespace {
 
-void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, double scale) {
+Midpoints midpoints_of(const RouterActs& r, CI32 run_begin) {
+  Midpoints sum;
+  for (int64_t run = 0; run + 1 < run_begin.numel(); run++) {
+    const int64_t k = r.chosen_begin[run + 1] - r.chosen_begin[run];
+    if (k == 0 || k == run_begin[run + 1] - run_begin[run]) continue;
+    const int32_t* next = r.index.data + r.chosen_begin[run];
+    const int32_t* const end = next + k;
+    float least = std::numeric_limits<float>::infinity(), best_left = -least;
+    for (int32_t n = run_begin[run]; n < run_begin[run + 1]; n++) {
+      const bool chosen = next != end && *next == n;
+      next += chosen;
+      (chosen ? least : best_left) = chosen ? std::min(least, r.score[n]) : std::max(best_left, r.score[n]);
+    }
+    sum += {(double(least) + double(best_left)) / 2, 1};
+  }
+  return sum;
+}
+
+}  // namespace
+
+float next_threshold(float threshold, int64_t step, const Midpoints& midpoints, double capacity) {
+  constexpr double kDecay = 0.99;
+  if (capacity == 1) return -std::numeric_limits<float>::infinity();
+  if (midpoints.runs == 0) return threshold;
+  const double measured = midpoints.sum / double(midpoints.runs);
+  if (!std::isfinite(threshold)) return float(measured);
+  const double before = 1 - std::pow(kDecay, double(step - 1)), now = 1 - std::pow(kDecay, double(step));
+  return float((kDecay * before * double(threshold) + (1 - kDecay) * measured) / now);
+}
+
+void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, const Batch& batch,
+                    double scale) {
   const int64_t N = x.rows();
   const F32 dscore = r.dscore.slice(0, N);
   std::fill_n(dscore.data, N, 0.0f);
   if (c.config.routing.router != Router::kLearned) return;
   Agreement same;
-  if (c.config.routing.causal == Causal::kBce) {
+  if (c.config.routing.causal == Causal::kThreshold) {
+    r.midpoints = midpoints_of(r, batch.capacity_begin);
+  } else if (c.config.routing.causal == Causal::kBce) {
     const CF32 score = r.score.slice(0, N);
     r.auxiliary_sum =
         bce_with_logits(add_to(dscore), same, score, r.list.index, float(scale * c.config.routing.aux_weight));

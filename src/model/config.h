@@ -26,7 +26,7 @@ enum class Router : uint8_t {
   kSpaced,  // rows at equal distances
 };
 enum class CapacitySchedule : uint8_t { kConstant, kLinear, kCosine };
-enum class Causal : uint8_t { kNone, kBce, kPredictor };
+enum class Causal : uint8_t { kNone, kBce, kPredictor, kThreshold };
 
 // The words for an enum in files and flags, in the order of its values.
 template <class E>
@@ -38,7 +38,7 @@ inline constexpr std::array kNames<Router>{"learned", "random", "first", "spaced
 template <>
 inline constexpr std::array kNames<CapacitySchedule>{"constant", "linear", "cosine"};
 template <>
-inline constexpr std::array kNames<Causal>{"none", "bce", "predictor"};
+inline constexpr std::array kNames<Causal>{"none", "bce", "predictor", "threshold"};
 template <>
 inline constexpr std::array kNames<Gate>{"raw", "sigmoid", "tanh"};
 template <>
@@ -109,6 +109,7 @@ struct ModelConfig {
   double capacity(int64_t block) const;  // 1 for dense blocks; by the schedule of depth, if there is one
   int64_t routed_blocks() const;
   bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
+  bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
   bool has_causal_rule() const;
   int64_t predictor_width() const;
 };

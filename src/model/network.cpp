@@ -56,7 +56,7 @@ void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const
     }
     routed_forward(p.x(), p.router(l), b.router, p.batch, how, [&](CF32 x, const RowList& list) {
       if (auxiliary.gradient != nullptr)
-        auxiliary_loss(p.router(l), auxiliary.gradient->block[size_t(l)].router, b.router, x, auxiliary.scale);
+        auxiliary_loss(p.router(l), auxiliary.gradient->block[size_t(l)].router, b.router, x, p.batch, auxiliary.scale);
       return inner(x, list);
     });
   }

@@ -73,9 +73,11 @@ void rule_logits(const RouterContext& c, const RouterActs& r, CF32 x, const Batc
     for (int64_t n = 0; n < N; n++) logit[n] = float(logit_of(n));
   };
   switch (c.config.routing.router) {
-    case Router::kLearned:
+    case Router::kLearned: {
       if (c.config.has_predictor()) return predictor_logits(logit, c, x);
-      return each([&](int64_t n) { return r.score[n]; });
+      const float above = c.weights.threshold.empty() ? 0.0f : c.weights.threshold[0];
+      return each([&](int64_t n) { return r.score[n] - above; });
+    }
     case Router::kRandom: {
       const float above = float(normal_quantile(1 - capacity));
       return each([&](int64_t n) { return r.score[n] - above; });

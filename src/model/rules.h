@@ -9,7 +9,7 @@ namespace isobath {
 void score_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch, const Selection& how);
 
 // Logits of the causal rule, into scratch.predicted: routed iff logit + depth > 0. Of each row on its own.
-//   bce r    predictor its own logit    random r - quantile(1 - C)
+//   bce r    predictor its own logit    threshold r - t    random r - quantile(1 - C)
 //   first    (k - p - 1/2) / P          spaced C - ((p+1) C mod 1)      in shares of the rows, so that depth d adds d
 // p is the row's position, P = max_position_embeddings, k = max(1, floor(C P)).
 void rule_logits(const RouterContext& c, const RouterActs& r, CF32 x, const Batch& batch);

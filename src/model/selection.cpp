@@ -51,11 +51,12 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   if (ruled) rule_logits(c, r, x, batch);
   require(ruled || how.by == SelectBy::kTopK,
           "this model was trained with causal = none and has no causal rule: evaluate it by top-k, or train it with "
-          "causal = bce or predictor");
+          "causal = bce, predictor or threshold");
   const int64_t S = select(c, r, N, batch, how);
   r.list = sublist(r, S, batch);
   gate_forward(r.gate.slice(0, S), r.score.slice(0, N), r.list.index, c.config.routing.gate);
   r.auxiliary_sum = 0;
+  r.midpoints = {};
   r.agreement = ruled && how.by == SelectBy::kTopK
                     ? compare(c.scratch.predicted.slice(0, N), r.list.index, N, how.depth)
                     : Agreement{};

@@ -35,6 +35,7 @@ void visit_block(const ModelConfig& c, int64_t l, BlockWeights& b, const VisitWe
   RouterWeights& r = b.router;
   add("router.weight", {D}, Kind::kRouter, r.w);
   if (c.routing.router_bias) add_bias("router.bias", {1}, Kind::kRouter, r.bias);
+  if (c.has_threshold()) add_bias("router.threshold", {1}, Kind::kRule, r.threshold);
   if (!c.has_predictor()) return;
   add("predictor.fc1.weight", {P, D}, Kind::kPredictor, r.fc1);
   add_bias("predictor.fc1.bias", {P}, Kind::kPredictor, r.fc1_bias);
@@ -58,6 +59,7 @@ double start_deviation(const WeightInfo& info, int64_t L) {
     case Kind::kPredictor:
       return 1 / std::sqrt(fan_in);
     case Kind::kNorm:
+    case Kind::kRule:
       return 0;
   }
   return 0;

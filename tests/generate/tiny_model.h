@@ -22,6 +22,7 @@ struct Rule {
 };
 inline constexpr Rule kRules[] = {{"bce", Router::kLearned, Causal::kBce},
                                   {"predictor", Router::kLearned, Causal::kPredictor},
+                                  {"threshold", Router::kLearned, Causal::kThreshold},
                                   {"random", Router::kRandom, Causal::kNone},
                                   {"first", Router::kFirst, Causal::kNone},
                                   {"spaced", Router::kSpaced, Causal::kNone}};
@@ -52,6 +53,7 @@ inline std::unique_ptr<Model> tiny_model(const ModelConfig& config, uint64_t see
     const F32 w = model->weights.at(i);
     if (model->weights.list()[i].kind == Kind::kRouter)
       for (int64_t j = 0; j < w.numel(); j++) w[j] *= 50;
+    if (model->weights.list()[i].kind == Kind::kRule) w[0] = 0.3f;
   }
   return model;
 }

@@ -46,7 +46,7 @@ TEST_P(Targets, AreTheTopKOfEveryRun) {
                               model.acts.scratch};
   choose_rows(context, router, x, batch.view(), {});
   constexpr double kScale = 1.0 / 64;
-  auxiliary_loss(context, model.gradient.weights().block[1].router, router, x, kScale);
+  auxiliary_loss(context, model.gradient.weights().block[1].router, router, x, batch.view(), kScale);
 
   std::vector<double> r(router.score.data, router.score.data + N);
   const std::vector<bool> top = reference::top_k(r, batch.capacity_begin(), 0.3);

@@ -86,7 +86,7 @@ class SequenceBits : public ::testing::TestWithParam<const char*> {
   // Longer than a key block and a register tile, shorter, one row.
   std::vector<Sequence> sequences_ = random_sequences({131, 17, 1, 64, 9}, tiny_config().vocab_size);
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, SequenceBits, ::testing::Values("top-k", "bce", "predictor", "random", "first", "spaced", "dense"),
+INSTANTIATE_TEST_SUITE_P(Kinds, SequenceBits, ::testing::Values("top-k", "bce", "predictor", "threshold", "random", "first", "spaced", "dense"),
                          [](const auto& info) { return std::string(info.param) == "top-k" ? "topk" : info.param; });
 
 TEST_P(SequenceBits, AloneAndAmongOthers) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
 
@@ -86,6 +87,7 @@ class CausalRule : public ::testing::TestWithParam<Rule> {
 INSTANTIATE_TEST_SUITE_P(Rules, CausalRule,
                          ::testing::Values(Rule{"bce", Router::kLearned, Causal::kBce},
                                            Rule{"predictor", Router::kLearned, Causal::kPredictor},
+                                           Rule{"threshold", Router::kLearned, Causal::kThreshold},
                                            Rule{"random", Router::kRandom, Causal::kNone},
                                            Rule{"first", Router::kFirst, Causal::kNone},
                                            Rule{"spaced", Router::kSpaced, Causal::kNone}),
@@ -147,6 +149,82 @@ TEST_P(CausalRule, AgreementIsCountedAgainstTheRule) {
   EXPECT_EQ(agreement.said, int64_t(rule.size()));
   EXPECT_EQ(agreement.both, int64_t(both.size()));
   EXPECT_EQ(model.router(0).agreement.rows, 0) << "a causal choice has nothing to agree with";
+}
+
+// ---- causal = threshold
+// ---------------------------------------------------------------------------------------------------
+
+ModelConfig by_threshold(double capacity) {
+  ModelConfig c = tiny_routed(capacity);
+  c.routing.causal = Causal::kThreshold;
+  return c;
+}
+
+TEST(Threshold, PartsScoresByTheStoredNumber) {
+  TinyModel model(by_threshold(0.4), {.sequences = 1, .T = 30}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({30}, model.config.vocab_size), model.config);
+  const F32 threshold = model.weights.weights().block[1].router.threshold;
+  for (const float t : {-0.7f, 0.0f, 0.3f}) {
+    threshold[0] = t;
+    for (const float depth : {0.0f, 0.25f}) {
+      model.forward(batch, {.by = SelectBy::kCausal, .depth = depth});
+      std::vector<int32_t> want;
+      for (int32_t n = 0; n < 30; n++)
+        if (model.router(1).score[n] - t + depth > 0) want.push_back(n);
+      EXPECT_EQ(model.chosen(1), want) << t << " " << depth;
+    }
+  }
+}
+
+TEST(Threshold, MinusInfinityRoutesAll) {
+  TinyModel model(by_threshold(1.0), {.sequences = 1, .T = 9}, Purpose::kForward);
+  model.weights.weights().block[1].router.threshold[0] = -std::numeric_limits<float>::infinity();
+  const TinyBatch batch(random_sequences({9}, model.config.vocab_size), model.config);
+  model.forward(batch, {.by = SelectBy::kCausal});
+  EXPECT_EQ(model.router(1).list.rows, 9);
+  model.forward(batch, {.by = SelectBy::kCausal, .depth = -std::numeric_limits<float>::infinity()});
+  EXPECT_EQ(model.router(1).list.rows, 0);
+}
+
+// The k-th and the (k+1)-th score of every run, sorted plainly.
+TEST(Threshold, IsMeasuredBetweenTheLastTakenAndTheFirstLeft) {
+  TinyModel model(by_threshold(0.3), {.sequences = 4, .T = 20});
+  const std::vector<int64_t> lengths{20, 9, 1, 14};  // nothing is left of one row
+  const TinyBatch batch(random_sequences(lengths, model.config.vocab_size), model.config);
+  model.step(batch);
+  double sum = 0;
+  int64_t begin = 0;
+  for (const int64_t T : lengths) {
+    std::vector<float> score(model.router(1).score.data + begin, model.router(1).score.data + begin + T);
+    begin += T;
+    std::sort(score.begin(), score.end(), std::greater<>());
+    const size_t k = size_t(std::max<int64_t>(1, int64_t(0.3 * double(T) + 1e-9)));
+    if (k < score.size()) sum += (double(score[k - 1]) + double(score[k])) / 2;
+  }
+  EXPECT_EQ(model.router(1).midpoints.runs, 3);
+  EXPECT_NEAR(model.router(1).midpoints.sum, sum, 1e-12);
+}
+
+TEST(Threshold, IsTheBiasCorrectedMeanOfTheSteps) {
+  float t = 0;
+  double sum = 0, weight = 0;
+  for (int64_t step = 1; step <= 300; step++) {
+    const double measured = std::sin(double(step));
+    t = next_threshold(t, step, {.sum = 3 * measured, .runs = 3}, 0.5);
+    sum = 0.99 * sum + 0.01 * measured;
+    weight = 0.99 * weight + 0.01;
+    ASSERT_NEAR(t, sum / weight, 3e-6) << step;  // of 300 roundings to fp32
+  }
+  EXPECT_EQ(next_threshold(t, 301, {}, 0.5), t) << "a step that measured nothing";
+  EXPECT_EQ(next_threshold(t, 301, {}, 1), -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(next_threshold(-std::numeric_limits<float>::infinity(), 302, {.sum = 4, .runs = 2}, 0.5), 2.0f);
+}
+
+TEST(Threshold, HasNoGradient) {
+  TinyModel model(by_threshold(0.3), {.sequences = 1, .T = 20});
+  model.step(TinyBatch(random_sequences({20}, model.config.vocab_size), model.config));
+  EXPECT_EQ(model.gradient.weights().block[1].router.threshold[0], 0);
+  EXPECT_EQ(model.router(1).auxiliary_sum, 0);
 }
 
 // ---- the random router

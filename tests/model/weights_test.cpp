@@ -67,6 +67,22 @@ TEST(Weights, AreNamedAsInTheFiles) {
   EXPECT_GE(set.bytes(), 4 * numel);
 }
 
+TEST(Weights, OfRulesAreNotTrainedAndStartAtZero) {
+  ModelConfig c = tiny_routed(0.5, 2);
+  c.routing.causal = Causal::kThreshold;
+  WeightSet set(c);
+  fill(set, 99);
+  initialize(set, 1);
+  std::vector<std::string> untrained;
+  for (size_t i = 0; i < set.list().size(); i++) {
+    if (is_trained(set.list()[i].kind)) continue;
+    untrained.push_back(set.list()[i].name);
+    EXPECT_EQ(set.at(i).shape, Shape{1});
+    EXPECT_EQ(set.at(i)[0], 0);
+  }
+  EXPECT_EQ(untrained, std::vector<std::string>{"model.layers.1.router.threshold"});
+}
+
 TEST(Weights, ATiedModelHasNoHead) {
   ModelConfig c = tiny_config(1);
   c.tie_word_embeddings = true;

@@ -41,6 +41,7 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.causal = Causal::kPredictor;
     c.routing.predictor_width = 5;
   });
+  add("JointThreshold", routed, ragged, [](auto& c) { c.routing.causal = Causal::kThreshold; });
   add("SigmoidGateAndBias", routed, even, [](auto& c) {
     c.routing.gate = Gate::kSigmoid;
     c.routing.router_bias = true;

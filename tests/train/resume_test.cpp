@@ -24,6 +24,7 @@ const ResumeCase kCases[] = {
     {"Dense", [](RunConfig& c) { c.model.routing.topology = Topology::kDense; }},
     {"Bce", [](RunConfig&) {}},
     {"Predictor", [](RunConfig& c) { c.model.routing.causal = Causal::kPredictor; }},
+    {"Threshold", [](RunConfig& c) { c.model.routing.causal = Causal::kThreshold; }},
     {"RandomRouter",
      [](RunConfig& c) {
        c.model.routing.router = Router::kRandom;

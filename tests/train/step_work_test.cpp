@@ -90,7 +90,8 @@ class Expected {
     add("gate_backward", 4 * S);
     add("router_backward_weight", S * D + S + 2 * D + 2 * bias);
     add("router_backward_input", 2 * N_ * D + N_ + D);
-    if (c_.routing.causal != Causal::kNone) add("bce_with_logits", 3 * N_ + S);
+    const bool imitates = c_.routing.causal == Causal::kBce || c_.routing.causal == Causal::kPredictor;
+    if (imitates) add("bce_with_logits", 3 * N_ + S);
     if (c_.routing.causal == Causal::kBce) add("router_backward_weight", N_ * D + N_ + 2 * D + 2 * bias);
     if (c_.routing.causal != Causal::kPredictor) return;
     add("linear_forward", N_ * P + N_ * D + P * D);
@@ -111,6 +112,7 @@ class Expected {
   void parameters() {
     Weights unbound;
     for_each_weight(c_, unbound, [&](const WeightInfo& info, F32&) {
+      if (!is_trained(info.kind)) return;
       add("sum_of_squares", info.shape.numel());
       add("adamw_step", 8 * info.shape.numel());
     });
@@ -138,12 +140,15 @@ std::vector<Model> models() {
   random.routing.router = Router::kRandom;
   random.routing.causal = Causal::kNone;
   tied.tie_word_embeddings = true;
+  ModelConfig threshold = tiny_routed();
+  threshold.routing.causal = Causal::kThreshold;
   ModelConfig spaced = random;
   spaced.routing.router = Router::kSpaced;
   return {{"Dense", tiny_config()},
           {"DenseTied", tied},
           {"Bce", tiny_routed()},
           {"Predictor", predictor},
+          {"Threshold", threshold},
           {"Random", random},
           {"Spaced", spaced}};
 }
