@@ -25,8 +25,10 @@ void record(Trace& trace, const ModelConfig& config, const Activations& acts, in
 
 // Where scores are parted by the causal rule; an infinite border parts nothing and shows nothing.
 double border_of(const Model& model, int64_t block) {
-  const CF32 threshold = model.weights.weights().block[size_t(block)].router.threshold;
-  return threshold.empty() || !std::isfinite(threshold[0]) ? 0 : double(threshold[0]);
+  const RouterWeights& router = model.weights.weights().block[size_t(block)].router;
+  double border = router.threshold.empty() ? 0 : double(router.threshold[0]);
+  if (!router.offset.empty() && !model.config().has_predictor()) border -= double(router.offset[0]);
+  return std::isfinite(border) ? border : 0;
 }
 
 }  // namespace

@@ -62,6 +62,7 @@ struct Midpoints {
 
 struct RouterActs {
   F32 score;                 // (N)
+  F32 logit;                 // (N) of the causal rule: routed iff above 0; empty without a rule
   F32 dscore;                // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
   F32 gate, dgate;           // (S)
   I32 index;                 // (S)
@@ -98,7 +99,6 @@ struct Scratch {
   F32 dqkv;          // (S,(H+2G)K)
   F32 dout;          // (S,HK)
   F32 partial;       // (kGradChunks, max(D, 2P+1))
-  F32 predicted;     // (N) logits of the causal rule
   F32 dpredicted;    // (N)
   F32 hidden;        // (N,P) of the predictor
   I32 select;        // (N)

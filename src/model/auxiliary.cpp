@@ -58,7 +58,7 @@ void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs&
     const F32 partial = c.scratch.partial.reshaped({kGradChunks, x.cols()});
     router_backward_weight(add_to(gradient.w), add_to(gradient.bias), dscore, x, {}, partial);
   } else if (c.config.routing.causal == Causal::kPredictor) {
-    const F32 logit = c.scratch.predicted.slice(0, N), dlogit = c.scratch.dpredicted.slice(0, N);
+    const F32 logit = r.logit.slice(0, N), dlogit = c.scratch.dpredicted.slice(0, N);
     const F32 hidden = c.scratch.hidden.slice(0, N);
     const int64_t P = hidden.cols();
     std::fill_n(dlogit.data, N, 0.0f);

@@ -80,6 +80,7 @@ struct RoutingConfig {
   Router router = Router::kLearned;
   int64_t router_seed = 0;  // of router = random
   bool router_bias = false;
+  bool router_offset = false;  // `isobath calibrate` sets it
   Causal causal = Causal::kBce;
   double aux_weight = 0.01;
   int64_t predictor_width = 0;  // 0: max(16, D/16)
@@ -142,6 +143,8 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "router", r.router, "learned, or a control: random, first rows, evenly spaced rows");
   visit("routing", "router_seed", r.router_seed, "of router = random; 0: the seed of the run");
   visit("routing", "router_bias", r.router_bias, "add a bias to the router score");
+  visit("routing", "router_offset", r.router_offset,
+        "add a number per block to the causal rule's logit; isobath calibrate finds it, training leaves it");
   visit("routing", "causal", r.causal, "rule that replaces top-k when text is generated");
   visit("routing", "aux_weight", r.aux_weight, "weight of the router's cross-entropy (causal = bce)");
   visit("routing", "predictor_width", r.predictor_width, "hidden width of the predictor; 0: max(16, D/16)");

@@ -65,10 +65,12 @@ void score_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batc
   }
 }
 
-void rule_logits(const RouterContext& c, const RouterActs& r, CF32 x, const Batch& batch) {
+namespace {
+
+void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
   const int64_t N = x.rows(), context = c.config.max_position_embeddings;
   const double capacity = c.config.capacity(c.block);
-  const F32 logit = c.scratch.predicted.slice(0, N);
+  const F32 logit = r.logit.slice(0, N);
   const auto each = [&](auto logit_of) {
     for (int64_t n = 0; n < N; n++) logit[n] = float(logit_of(n));
   };
@@ -87,6 +89,14 @@ void rule_logits(const RouterContext& c, const RouterActs& r, CF32 x, const Batc
     case Router::kSpaced:
       return each([&](int64_t n) { return spaced_logit(capacity, batch.position[n]); });
   }
+}
+
+}  // namespace
+
+void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
+  uncalibrated_logits(c, r, x, batch);
+  if (c.weights.offset.empty()) return;
+  for (int64_t n = 0; n < x.rows(); n++) r.logit[n] += c.weights.offset[0];
 }
 
 int64_t choose_for_training(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch) {

@@ -30,7 +30,7 @@ RowList sublist(RouterActs& r, int64_t S, const Batch& batch) {
 }
 
 int64_t select(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch, const Selection& how) {
-  const CF32 score = r.score.slice(0, N), logit = c.scratch.predicted.slice(0, N);
+  const CF32 score = r.score.slice(0, N), logit = r.logit.slice(0, N);
   const I32 begin = r.chosen_begin.slice(0, batch.capacity_begin.numel());
   try {
     if (how.by == SelectBy::kTopK) return choose_for_training(c, r, N, batch);
@@ -58,7 +58,7 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   r.auxiliary_sum = 0;
   r.midpoints = {};
   r.agreement = ruled && how.by == SelectBy::kTopK
-                    ? compare(c.scratch.predicted.slice(0, N), r.list.index, N, how.depth)
+                    ? compare(r.logit.slice(0, N), r.list.index, N, how.depth)
                     : Agreement{};
 }
 

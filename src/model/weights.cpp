@@ -31,8 +31,10 @@ void visit_block(const ModelConfig& c, int64_t l, BlockWeights& b, const VisitWe
   add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
   add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
   add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
-  if (!c.routed(l) || c.routing.router != Router::kLearned) return;
+  if (!c.routed(l)) return;
   RouterWeights& r = b.router;
+  if (c.routing.router_offset) add_bias("router.offset", {1}, Kind::kRule, r.offset);
+  if (c.routing.router != Router::kLearned) return;
   add("router.weight", {D}, Kind::kRouter, r.w);
   if (c.routing.router_bias) add_bias("router.bias", {1}, Kind::kRouter, r.bias);
   if (c.has_threshold()) add_bias("router.threshold", {1}, Kind::kRule, r.threshold);

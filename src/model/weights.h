@@ -19,6 +19,7 @@ struct RouterWeights {
   F32 w;                             // (D)
   F32 bias;                          // (1) or empty
   F32 threshold;                     // (1) of causal = threshold, or empty
+  F32 offset;                        // (1) of a calibrated model, or empty
   F32 fc1, fc1_bias, fc2, fc2_bias;  // predictor: (P,D), (P), (1,P), (1), or empty
 };
 

@@ -37,10 +37,11 @@ class Evaluator {
   int64_t windows() const { return loader_.eval_sequences(); }
 
   // The first `windows` windows (0: all). `progress`, if given, hears of windows done; `stop`, if given, ends the
-  // evaluation when it says so.
+  // evaluation when it says so; `on_batch`, if given, sees what each pass left.
   Evaluation run(const Model& model, const Selection& how, int64_t windows = 0,
                  const std::function<void(int64_t done, int64_t of)>& progress = {},
-                 const std::function<bool()>& stop = {});
+                 const std::function<bool()>& stop = {},
+                 const std::function<void(const Activations& acts, int64_t rows)>& on_batch = {});
 
  private:
   Loader loader_;

@@ -131,6 +131,27 @@ TEST_P(CausalRule, DepthRoutesMore) {
   EXPECT_GT(last, 0);
 }
 
+// An offset is a depth of the model's own, block by block.
+TEST_P(CausalRule, OffsetIsAddedToTheLogit) {
+  ModelConfig c = config();
+  c.routing.blocks = {0};
+  TinyModel plain(c, {.sequences = 1, .T = 40}, Purpose::kForward);
+  c.routing.router_offset = true;
+  TinyModel moved(c, {.sequences = 1, .T = 40}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({40}, c.vocab_size), plain.config);
+  for (const float offset : {-0.4f, 0.0f, 0.3f}) {
+    moved.weights.weights().block[0].router.offset[0] = offset;
+    plain.forward(batch, {.by = SelectBy::kCausal, .depth = offset});
+    moved.forward(batch, {.by = SelectBy::kCausal});
+    EXPECT_EQ(moved.chosen(0), plain.chosen(0)) << offset;
+    const int64_t chosen = moved.router(0).list.rows;
+    moved.forward(batch);
+    EXPECT_EQ(moved.router(0).agreement.said, chosen) << "the report is of the rule as it is";
+    plain.forward(batch);
+    EXPECT_EQ(moved.chosen(0), plain.chosen(0)) << "top-k does not see the offset";
+  }
+}
+
 // What the report says of the rule is what the rule does: its share is that of a causal pass over the same rows.
 TEST_P(CausalRule, AgreementIsCountedAgainstTheRule) {
   ModelConfig c = config();
