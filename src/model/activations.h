@@ -72,6 +72,7 @@ struct RouterActs {
   RowList list;              // the choice of the last forward pass
   Agreement agreement;       // of the causal rule with that choice, if top-k made it
   double auxiliary_sum = 0;  // binary cross-entropy summed over rows
+  double square_sum = 0;     // of the scores, in training with z_weight
   Midpoints midpoints;       // of the pass, in training with causal = threshold
 };
 

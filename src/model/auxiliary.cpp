@@ -8,6 +8,7 @@
 #include "ops/bce.h"
 #include "ops/predictor.h"
 #include "ops/router.h"
+#include "ops/score_losses.h"
 
 namespace isobath {
 namespace {
@@ -30,6 +31,19 @@ Midpoints midpoints_of(const RouterActs& r, CI32 run_begin) {
   return sum;
 }
 
+void predictor_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, double scale) {
+  const int64_t N = x.rows();
+  const F32 logit = r.logit.slice(0, N), dlogit = c.scratch.dpredicted.slice(0, N);
+  const F32 hidden = c.scratch.hidden.slice(0, N);
+  const int64_t P = hidden.cols();
+  Agreement same;
+  std::fill_n(dlogit.data, N, 0.0f);
+  r.auxiliary_sum = bce_with_logits(add_to(dlogit), same, logit, r.list.index, float(scale));
+  predictor_backward(hidden, add_to(gradient.fc1_bias), add_to(gradient.fc2.reshaped({P})), add_to(gradient.fc2_bias),
+                     dlogit, c.weights.fc2.reshaped({P}), c.scratch.partial.reshaped({kGradChunks, 2 * P + 1}));
+  c.fc1.backward_weight(add_to(gradient.fc1), hidden, x);
+}
+
 }  // namespace
 
 float next_threshold(float threshold, int64_t step, const Midpoints& midpoints, double capacity) {
@@ -45,28 +59,21 @@ float next_threshold(float threshold, int64_t step, const Midpoints& midpoints, 
 void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, const Batch& batch,
                     double scale) {
   const int64_t N = x.rows();
+  const RoutingConfig& o = c.config.routing;
+  const CF32 score = r.score.slice(0, N);
   const F32 dscore = r.dscore.slice(0, N);
   std::fill_n(dscore.data, N, 0.0f);
-  if (c.config.routing.router != Router::kLearned) return;
-  Agreement same;
-  if (c.config.routing.causal == Causal::kThreshold) {
-    r.midpoints = midpoints_of(r, batch.capacity_begin);
-  } else if (c.config.routing.causal == Causal::kBce) {
-    const CF32 score = r.score.slice(0, N);
-    r.auxiliary_sum =
-        bce_with_logits(add_to(dscore), same, score, r.list.index, float(scale * c.config.routing.aux_weight));
-    const F32 partial = c.scratch.partial.reshaped({kGradChunks, x.cols()});
-    router_backward_weight(add_to(gradient.w), add_to(gradient.bias), dscore, x, {}, partial);
-  } else if (c.config.routing.causal == Causal::kPredictor) {
-    const F32 logit = r.logit.slice(0, N), dlogit = c.scratch.dpredicted.slice(0, N);
-    const F32 hidden = c.scratch.hidden.slice(0, N);
-    const int64_t P = hidden.cols();
-    std::fill_n(dlogit.data, N, 0.0f);
-    r.auxiliary_sum = bce_with_logits(add_to(dlogit), same, logit, r.list.index, float(scale));
-    predictor_backward(hidden, add_to(gradient.fc1_bias), add_to(gradient.fc2.reshaped({P})), add_to(gradient.fc2_bias),
-                       dlogit, c.weights.fc2.reshaped({P}), c.scratch.partial.reshaped({kGradChunks, 2 * P + 1}));
-    c.fc1.backward_weight(add_to(gradient.fc1), hidden, x);
+  if (o.router != Router::kLearned) return;
+  if (o.causal == Causal::kThreshold) r.midpoints = midpoints_of(r, batch.capacity_begin);
+  if (o.causal == Causal::kPredictor) predictor_loss(c, gradient, r, x, scale);
+  if (o.causal == Causal::kBce) {
+    Agreement same;
+    r.auxiliary_sum = bce_with_logits(add_to(dscore), same, score, r.list.index, float(scale * o.aux_weight));
   }
+  if (o.z_weight > 0) r.square_sum = square_loss(add_to(dscore), score, float(scale * o.z_weight));
+  if (!c.config.has_score_loss()) return;
+  const F32 partial = c.scratch.partial.reshaped({kGradChunks, x.cols()});
+  router_backward_weight(add_to(gradient.w), add_to(gradient.bias), dscore, x, {}, partial);
 }
 
 }  // namespace isobath

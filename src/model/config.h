@@ -83,6 +83,7 @@ struct RoutingConfig {
   bool router_offset = false;  // `isobath calibrate` sets it
   Causal causal = Causal::kBce;
   double aux_weight = 0.01;
+  double z_weight = 0;
   int64_t predictor_width = 0;  // 0: max(16, D/16)
   Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
 };
@@ -112,6 +113,8 @@ struct ModelConfig {
   bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
   bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
   bool has_causal_rule() const;
+  // Whether a loss beside the language model's has a gradient for the score of every row, chosen or not.
+  bool has_score_loss() const { return routing.causal == Causal::kBce || routing.z_weight > 0; }
   int64_t predictor_width() const;
 };
 
@@ -147,6 +150,7 @@ void for_each_routing_option(Config& r, Visit visit) {
         "add a number per block to the causal rule's logit; isobath calibrate finds it, training leaves it");
   visit("routing", "causal", r.causal, "rule that replaces top-k when text is generated");
   visit("routing", "aux_weight", r.aux_weight, "weight of the router's cross-entropy (causal = bce)");
+  visit("routing", "z_weight", r.z_weight, "weight of the mean square of the router scores, which keeps them small");
   visit("routing", "predictor_width", r.predictor_width, "hidden width of the predictor; 0: max(16, D/16)");
   visit("routing", "capacity_scope", r.capacity_scope,
         "what competes for capacity: the sequence, or each document in it");

@@ -93,6 +93,7 @@ void check_control(const RoutingConfig& r) {
   require(r.causal == Causal::kNone, "router = {} has a causal rule of its own; set causal = none (found {})", router,
           name_of(r.causal));
   require(!r.router_bias, "router = {} has no bias; set router_bias = false", router);
+  require(r.z_weight == 0, "router = {} has no scores to keep small; set z_weight = 0 (found {})", router, r.z_weight);
   if (r.router == Router::kRandom) return;
   require(r.gate == Gate::kRaw, "router = {} has the gate 1 whatever a row is; set gate = raw (found {})", router,
           name_of(r.gate));
@@ -111,6 +112,7 @@ void check_routing(const ModelConfig& c) {
   check_blocks(c);
   if (has_own_rule(r.router)) check_control(r);
   require(r.aux_weight >= 0, "routing.aux_weight is {}, expected 0 or more", r.aux_weight);
+  require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);
   require(r.predictor_width >= 0, "routing.predictor_width is {}, expected 0 or more", r.predictor_width);
 }
 

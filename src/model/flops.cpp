@@ -107,8 +107,8 @@ ExecutedCount executed_block(const ModelConfig& c, int64_t block, int64_t N, con
     count.backward += count.forward - (c.routed(block) ? 0 : down);  // only a gate's gradient needs the MLP's output
   if (!c.routed(block)) return count;
   if (c.routing.router == Router::kLearned) {
-    count += {N * D, S * D};                                        // score; its weight gradient, through the gate
-    if (c.routing.causal == Causal::kBce) count.backward += N * D;  // and through the auxiliary loss
+    count += {N * D, S * D};                          // score; its weight gradient, through the gate
+    if (c.has_score_loss()) count.backward += N * D;  // and through losses on the scores
   }
   if (c.has_predictor())  // x gets no gradient
     count += {linear_multiply_adds(N, P, D) + N * P, linear_multiply_adds(N, P, D) + 2 * N * P};

@@ -55,7 +55,7 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   const int64_t S = select(c, r, N, batch, how);
   r.list = sublist(r, S, batch);
   gate_forward(r.gate.slice(0, S), r.score.slice(0, N), r.list.index, c.config.routing.gate);
-  r.auxiliary_sum = 0;
+  r.auxiliary_sum = r.square_sum = 0;
   r.midpoints = {};
   r.agreement = ruled && how.by == SelectBy::kTopK
                     ? compare(r.logit.slice(0, N), r.list.index, N, how.depth)

@@ -39,6 +39,7 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
 //   causal = bce:        dscore is set, the router's weight gradient added (times aux_weight)
 //   causal = predictor:  the predictor's gradients are added; x gets none
 //   causal = threshold:  r.midpoints is set
+//   z_weight > 0:        dscore and the router's weight gradient get those of z_weight * scale * sum_n r[n]^2
 // dscore is zero where no auxiliary loss reaches it.
 void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, const Batch& batch,
                     double scale);

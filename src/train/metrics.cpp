@@ -69,6 +69,7 @@ void Metrics::write(const StepRecord& r) {
         {"step", r.step},
         {"loss", r.loss},
         {"auxiliary", r.auxiliary},
+        {"z_loss", r.z_loss},
         {"gradient_norm", r.norm.model},
         {"predictor_norm", r.norm.predictor},
         {"learning_rate", r.learning_rate},

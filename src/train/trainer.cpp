@@ -138,7 +138,7 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
   const Loader::Count all = loader.train_count(first, count);
   const StepScale scale{.targets = all.targets, .rows = all.rows};
   const Selection how{.step = step};
-  double loss = 0, auxiliary = 0;
+  double loss = 0, auxiliary = 0, squares = 0;
   for (LayerRouting& layer : record.layer) layer = {.block = layer.block};
   midpoints.assign(acts.block.size(), {});
   for (int64_t at = 0; at < count; at += micro) {
@@ -149,12 +149,15 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
     add_routing(record.layer, config.model, acts, batch.rows());
     for (size_t l = 0; l < acts.block.size(); l++) {
       auxiliary += acts.block[l].router.auxiliary_sum;
+      squares += acts.block[l].router.square_sum;
       midpoints[l] += acts.block[l].router.midpoints;
     }
     spent += double(model_flops_of(batch));
   }
   record.loss = loss / double(std::max<int64_t>(1, scale.targets));
-  record.auxiliary = auxiliary / double(std::max<size_t>(1, record.layer.size())) / double(scale.rows);
+  const double scores = double(std::max<size_t>(1, record.layer.size())) * double(scale.rows);
+  record.auxiliary = auxiliary / scores;
+  record.z_loss = squares / scores;
   record.tokens += scale.rows;
 }
 

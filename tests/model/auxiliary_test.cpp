@@ -121,6 +121,22 @@ TEST(AuxiliaryWeight, OfZeroIsNoCausalRule) {
     EXPECT_EQ(gradient_of(none, info.name), gradient_of(bce, info.name));
 }
 
+TEST(ZLoss, IsReportedWithoutItsWeightAndPullsScoresToZero) {
+  ModelConfig config = tiny_routed();
+  config.routing.causal = Causal::kNone;
+  const TinyBatch batch(random_sequences({12, 7}, config.vocab_size), config);
+  TinyModel without(config, {.sequences = 2, .T = 12});
+  config.routing.z_weight = 0.25;
+  TinyModel with(config, {.sequences = 2, .T = 12});
+  without.step(batch);
+  with.step(batch);
+  double sum = 0;
+  for (int64_t n = 0; n < 19; n++) sum += double(with.router(1).score[n]) * double(with.router(1).score[n]);
+  EXPECT_NEAR(with.router(1).square_sum, sum, 1e-10);
+  EXPECT_EQ(without.router(1).square_sum, 0);
+  EXPECT_NE(gradient_of(with, "model.layers.1.router.weight"), gradient_of(without, "model.layers.1.router.weight"));
+}
+
 // ---- micro-batches (invariant 12)
 // -----------------------------------------------------------------------------------------
 
@@ -132,6 +148,7 @@ TEST_P(MicroBatches, OfFourEqualOneOfEight) {
   ModelConfig config = tiny_routed();
   config.routing.causal = GetParam();
   config.routing.aux_weight = 0.5;
+  config.routing.z_weight = 0.1;
   const std::vector<Sequence> all = random_sequences({9, 13, 4, 1, 13, 8, 7, 2}, config.vocab_size);
   TinyModel model(config, limits_for(all));
   const TinyBatch whole(all, model.config);

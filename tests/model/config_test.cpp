@@ -119,6 +119,13 @@ TEST(Resolve, RefusesByKey) {
          c.routing.router_bias = true;
        }},
       {"routing.aux_weight", [](auto& c) { c.routing.aux_weight = -0.1; }},
+      {"routing.z_weight is -1", [](auto& c) { c.routing.z_weight = -1; }},
+      {"router = random has no scores",
+       [](auto& c) {
+         c.routing.router = Router::kRandom;
+         c.routing.causal = Causal::kNone;
+         c.routing.z_weight = 0.1;
+       }},
       {"routing.predictor_width", [](auto& c) { c.routing.predictor_width = -1; }},
   };
   for (const Refused& row : table) {

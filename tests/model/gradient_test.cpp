@@ -17,13 +17,14 @@ struct Derivative {
   std::vector<double> value, terms;  // the sum over rows, and the sum of the magnitudes
 };
 
-// What row n adds to the loss of the step: cross-entropy, router's BCE, predictor's BCE.
+// What row n adds to the loss of the step: cross-entropy, router's BCE, square of its score, predictor's BCE.
 Var row_objective(const Outcome<Var>& out, size_t n, const ModelConfig& c, const StepScale& scale) {
   Var sum = out.loss[n] / Var(double(scale.targets));
   const double layers = double(std::max<int64_t>(1, c.routed_blocks())) * double(scale.rows);
   for (size_t l = 0; l < out.score.size(); l++) {
     if (c.routing.causal == Causal::kBce && !out.score_bce[l].empty())
       sum += out.score_bce[l][n] * Var(c.routing.aux_weight / layers);
+    if (!out.score[l].empty()) sum += out.score[l][n] * out.score[l][n] * Var(c.routing.z_weight / layers);
     if (!out.predictor_bce[l].empty()) sum += out.predictor_bce[l][n] / Var(layers);
   }
   return sum;

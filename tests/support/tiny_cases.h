@@ -41,7 +41,15 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.causal = Causal::kPredictor;
     c.routing.predictor_width = 5;
   });
-  add("JointThreshold", routed, ragged, [](auto& c) { c.routing.causal = Causal::kThreshold; });
+  add("JointThreshold", routed, ragged, [](auto& c) {
+    c.routing.causal = Causal::kThreshold;
+    c.routing.z_weight = 0.3;
+  });
+  add("JointBceAndZLoss", routed, ragged, [](auto& c) {
+    c.routing.aux_weight = 0.5;
+    c.routing.z_weight = 0.2;
+    c.routing.router_bias = true;
+  });
   add("SigmoidGateAndBias", routed, even, [](auto& c) {
     c.routing.gate = Gate::kSigmoid;
     c.routing.router_bias = true;

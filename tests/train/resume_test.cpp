@@ -24,7 +24,11 @@ const ResumeCase kCases[] = {
     {"Dense", [](RunConfig& c) { c.model.routing.topology = Topology::kDense; }},
     {"Bce", [](RunConfig&) {}},
     {"Predictor", [](RunConfig& c) { c.model.routing.causal = Causal::kPredictor; }},
-    {"Threshold", [](RunConfig& c) { c.model.routing.causal = Causal::kThreshold; }},
+    {"Threshold",
+     [](RunConfig& c) {
+       c.model.routing.causal = Causal::kThreshold;
+       c.model.routing.z_weight = 0.01;
+     }},
     {"RandomRouter",
      [](RunConfig& c) {
        c.model.routing.router = Router::kRandom;
@@ -54,6 +58,7 @@ void expect_same(const StepRecord& a, const StepRecord& b) {
   EXPECT_EQ(a.steps, b.steps);
   EXPECT_EQ(a.loss, b.loss) << "step " << a.step;
   EXPECT_EQ(a.auxiliary, b.auxiliary);
+  EXPECT_EQ(a.z_loss, b.z_loss);
   EXPECT_EQ(a.norm.model, b.norm.model);
   EXPECT_EQ(a.norm.predictor, b.norm.predictor);
   EXPECT_EQ(a.learning_rate, b.learning_rate);

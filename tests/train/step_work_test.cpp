@@ -92,7 +92,8 @@ class Expected {
     add("router_backward_input", 2 * N_ * D + N_ + D);
     const bool imitates = c_.routing.causal == Causal::kBce || c_.routing.causal == Causal::kPredictor;
     if (imitates) add("bce_with_logits", 3 * N_ + S);
-    if (c_.routing.causal == Causal::kBce) add("router_backward_weight", N_ * D + N_ + 2 * D + 2 * bias);
+    if (c_.routing.z_weight > 0) add("square_loss", 3 * N_);
+    if (c_.has_score_loss()) add("router_backward_weight", N_ * D + N_ + 2 * D + 2 * bias);
     if (c_.routing.causal != Causal::kPredictor) return;
     add("linear_forward", N_ * P + N_ * D + P * D);
     add("predictor_forward", 2 * N_ * P + N_ + 2 * P + 1);
@@ -142,6 +143,7 @@ std::vector<Model> models() {
   tied.tie_word_embeddings = true;
   ModelConfig threshold = tiny_routed();
   threshold.routing.causal = Causal::kThreshold;
+  threshold.routing.z_weight = 0.1;
   ModelConfig spaced = random;
   spaced.routing.router = Router::kSpaced;
   return {{"Dense", tiny_config()},
