@@ -13,6 +13,7 @@ LayerRouting together(const std::vector<LayerRouting>& layers) {
   for (const LayerRouting& l : layers) {
     all.routed += l.routed;
     all.rows += l.rows;
+    all.dropped += l.dropped;
     all.agreement += l.agreement;
   }
   return all;
@@ -27,7 +28,7 @@ std::string agreement_text(const Agreement& a) {
 const char* rule_name(const RoutingConfig& r) {
   switch (r.router) {
     case Router::kLearned:
-      return name_of(r.causal);
+      return r.choice == Choice::kToken ? "token choice" : name_of(r.causal);
     case Router::kRandom:
       return "quantile";
     case Router::kFirst:
@@ -89,6 +90,7 @@ std::string step_line(const StepRecord& r) {
   const LayerRouting all = together(r.layer);
   if (all.rows > 0) {
     text += fmt::format("  routed {}", percent(all.share()));
+    if (all.dropped > 0) text += fmt::format(" ({} dropped)", percent(double(all.dropped) / double(all.rows)));
     if (all.agreement.rows > 0) {
       const Agreement& a = all.agreement;
       text += fmt::format("  rule right {} (always skip {}), precision {}, recall {}", percent(a.accuracy()),
@@ -100,6 +102,7 @@ std::string step_line(const StepRecord& r) {
 
 std::string layer_line(const LayerRouting& l) {
   std::string text = fmt::format("block {:>3}  share {:>6}", l.block, percent(l.share()));
+  if (l.dropped > 0) text += fmt::format("  dropped {:>6}", percent(double(l.dropped) / double(l.rows)));
   if (l.agreement.rows > 0)
     text += fmt::format("  rule's share {:>6}  {}", percent(l.agreement.share()), agreement_text(l.agreement));
   return text;

@@ -71,7 +71,8 @@ struct RouterActs {
   I32 chosen_begin;          // (runs+1)
   RowList list;              // the choice of the last forward pass
   Agreement agreement;       // of the causal rule with that choice, if top-k made it
-  double auxiliary_sum = 0;  // binary cross-entropy summed over rows
+  int64_t dropped = 0;       // rows that wanted to be chosen and found no place (choice = token, in training)
+  double auxiliary_sum = 0;  // binary cross-entropy summed over rows; with choice = token balance summed over runs
   double square_sum = 0;     // of the scores, in training with z_weight
   Midpoints midpoints;       // of the pass, in training with causal = threshold
 };

@@ -57,7 +57,7 @@ float next_threshold(float threshold, int64_t step, const Midpoints& midpoints, 
 }
 
 void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, const Batch& batch,
-                    double scale) {
+                    const AuxiliaryScale& scale) {
   const int64_t N = x.rows();
   const RoutingConfig& o = c.config.routing;
   const CF32 score = r.score.slice(0, N);
@@ -65,12 +65,15 @@ void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs&
   std::fill_n(dscore.data, N, 0.0f);
   if (o.router != Router::kLearned) return;
   if (o.causal == Causal::kThreshold) r.midpoints = midpoints_of(r, batch.capacity_begin);
-  if (o.causal == Causal::kPredictor) predictor_loss(c, gradient, r, x, scale);
+  if (o.causal == Causal::kPredictor) predictor_loss(c, gradient, r, x, scale.per_row);
   if (o.causal == Causal::kBce) {
     Agreement same;
-    r.auxiliary_sum = bce_with_logits(add_to(dscore), same, score, r.list.index, float(scale * o.aux_weight));
+    r.auxiliary_sum = bce_with_logits(add_to(dscore), same, score, r.list.index, float(scale.per_row * o.aux_weight));
   }
-  if (o.z_weight > 0) r.square_sum = square_loss(add_to(dscore), score, float(scale * o.z_weight));
+  if (o.choice == Choice::kToken)
+    r.auxiliary_sum = balance_loss(add_to(dscore), score, batch.capacity_begin, c.config.capacity(c.block),
+                                   float(scale.per_run * o.balance_weight));
+  if (o.z_weight > 0) r.square_sum = square_loss(add_to(dscore), score, float(scale.per_row * o.z_weight));
   if (!c.config.has_score_loss()) return;
   const F32 partial = c.scratch.partial.reshaped({kGradChunks, x.cols()});
   router_backward_weight(add_to(gradient.w), add_to(gradient.bias), dscore, x, {}, partial);

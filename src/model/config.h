@@ -25,6 +25,8 @@ enum class Router : uint8_t {
   kFirst,   // the first rows,
   kSpaced,  // rows at equal distances
 };
+// Who chooses: the block its rows (top-k), or each row for itself, up to the block's capacity.
+enum class Choice : uint8_t { kExpert, kToken };
 enum class CapacitySchedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Causal : uint8_t { kNone, kBce, kPredictor, kThreshold };
 
@@ -35,6 +37,8 @@ template <>
 inline constexpr std::array kNames<Topology>{"dense", "joint"};
 template <>
 inline constexpr std::array kNames<Router>{"learned", "random", "first", "spaced"};
+template <>
+inline constexpr std::array kNames<Choice>{"expert", "token"};
 template <>
 inline constexpr std::array kNames<CapacitySchedule>{"constant", "linear", "cosine"};
 template <>
@@ -76,6 +80,8 @@ struct RoutingConfig {
   std::vector<double> capacity{0.125};  // share of rows that a routed block takes: one for all, or one per block
   CapacitySchedule capacity_schedule = CapacitySchedule::kConstant;
   double capacity_last = 0;  // of the last routed block, with a schedule
+  Choice choice = Choice::kExpert;
+  double balance_weight = 1;  // of choice = token
   Gate gate = Gate::kRaw;
   Router router = Router::kLearned;
   int64_t router_seed = 0;  // of router = random
@@ -114,7 +120,9 @@ struct ModelConfig {
   bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
   bool has_causal_rule() const;
   // Whether a loss beside the language model's has a gradient for the score of every row, chosen or not.
-  bool has_score_loss() const { return routing.causal == Causal::kBce || routing.z_weight > 0; }
+  bool has_score_loss() const {
+    return routing.causal == Causal::kBce || routing.z_weight > 0 || routing.choice == Choice::kToken;
+  }
   int64_t predictor_width() const;
 };
 
@@ -142,6 +150,9 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "capacity_schedule", r.capacity_schedule,
         "how capacity goes by depth from the first routed block to the last: linear or cosine to capacity_last");
   visit("routing", "capacity_last", r.capacity_last, "capacity of the last routed block, with a schedule");
+  visit("routing", "choice", r.choice, "expert: a block takes its best rows (top-k); token: each row goes where r > 0");
+  visit("routing", "balance_weight", r.balance_weight,
+        "weight of the squared distance of mean sigmoid(r) from the capacity (choice = token)");
   visit("routing", "gate", r.gate, "how the router weight multiplies the block's output");
   visit("routing", "router", r.router, "learned, or a control: random, first rows, evenly spaced rows");
   visit("routing", "router_seed", r.router_seed, "of router = random; 0: the seed of the run");

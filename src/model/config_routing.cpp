@@ -44,7 +44,8 @@ int64_t ModelConfig::routed_blocks() const {
 }
 
 bool ModelConfig::has_causal_rule() const {
-  return routed_blocks() == 0 || has_own_rule(routing.router) || routing.causal != Causal::kNone;
+  return routed_blocks() == 0 || has_own_rule(routing.router) || routing.choice == Choice::kToken ||
+         routing.causal != Causal::kNone;
 }
 
 int64_t ModelConfig::predictor_width() const {
@@ -103,6 +104,15 @@ void check_control(const RoutingConfig& r) {
           router, name_of(r.attention_scope));
 }
 
+void check_token_choice(const RoutingConfig& r) {
+  require(r.router == Router::kLearned, "choice = token needs scores that are learned; set router = learned (found {})",
+          name_of(r.router));
+  require(r.gate == Gate::kSigmoid,
+          "choice = token multiplies by the probability of its choice; set gate = sigmoid (found {})", name_of(r.gate));
+  require(r.causal == Causal::kNone, "choice = token has a causal rule of its own, r > 0; set causal = none (found {})",
+          name_of(r.causal));
+}
+
 }  // namespace
 
 void check_routing(const ModelConfig& c) {
@@ -111,7 +121,9 @@ void check_routing(const ModelConfig& c) {
   check_capacity(r, c.num_hidden_layers);
   check_blocks(c);
   if (has_own_rule(r.router)) check_control(r);
+  if (r.choice == Choice::kToken) check_token_choice(r);
   require(r.aux_weight >= 0, "routing.aux_weight is {}, expected 0 or more", r.aux_weight);
+  require(r.balance_weight >= 0, "routing.balance_weight is {}, expected 0 or more", r.balance_weight);
   require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);
   require(r.predictor_width >= 0, "routing.predictor_width is {}, expected 0 or more", r.predictor_width);
 }

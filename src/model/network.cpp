@@ -40,7 +40,7 @@ void check_batch(const Pass& p) {
 // Where a training pass puts the gradients of the auxiliary losses, which are finished on the way forward.
 struct Auxiliary {
   Weights* gradient = nullptr;  // null: not training
-  double scale = 0;
+  AuxiliaryScale scale = {};
 };
 
 void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const Auxiliary& auxiliary) {
@@ -136,7 +136,9 @@ double forward_backward(const Weights& weights, Weights& gradient, const Product
                         const ModelConfig& config, const Batch& batch, const Selection& how, const StepScale& scale) {
   const Pass p{weights, products, acts, config, batch};
   const double routed = double(std::max<int64_t>(1, config.routed_blocks()));
-  run_blocks(p, how, {}, {.gradient = &gradient, .scale = 1 / (routed * double(scale.rows))});
+  run_blocks(p, how, {}, 
+             {.gradient = &gradient,
+              .scale = {.per_row = 1 / (routed * double(scale.rows)), .per_run = 1 / (routed * double(scale.runs))}});
   const double loss = head_loss(p, &gradient, float(1.0 / double(std::max<int64_t>(1, scale.targets))));
   backward_blocks(p, gradient);
   embedding_backward(add_to(gradient.embed), p.dx(), batch.token);

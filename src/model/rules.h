@@ -10,12 +10,12 @@ void score_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batc
 
 // Logits of the causal rule, into r.logit: routed iff logit + depth > 0. Of each row on its own. To what a rule says, a
 // calibrated model adds its offset.
-//   bce r    predictor its own logit    threshold r - t    random r - quantile(1 - C)
+//   bce r    token choice r    predictor its own logit    threshold r - t    random r - quantile(1 - C)
 //   first    (k - p - 1/2) / P          spaced C - ((p+1) C mod 1)      in shares of the rows, so that depth d adds d
 // p is the row's position, P = max_position_embeddings, k = max(1, floor(C P)).
 void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch);
 
-// The rows that training chooses, into r.index and r.chosen_begin; how many. Throws Error naming the row if a score is
+// The rows that training chooses, into r.index and r.chosen_begin, and r.dropped; how many. Throws Error naming the row if a score is
 // not finite.
 int64_t choose_for_training(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch);
 

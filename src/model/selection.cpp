@@ -52,6 +52,7 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   require(ruled || how.by == SelectBy::kTopK,
           "this model was trained with causal = none and has no causal rule: evaluate it by top-k, or train it with "
           "causal = bce, predictor or threshold");
+  r.dropped = 0;
   const int64_t S = select(c, r, N, batch, how);
   r.list = sublist(r, S, batch);
   gate_forward(r.gate.slice(0, S), r.score.slice(0, N), r.list.index, c.config.routing.gate);

@@ -35,14 +35,19 @@ struct RouterContext {
 void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch, const Selection& how);
 
 // What a router learns or notes of a choice of training, finished in the forward pass: the targets are known, and the
-// gradients need x of every row, which nobody keeps. `scale` is 1 / (routed blocks * rows of the optimizer step).
+// gradients need x of every row, which nobody keeps.
 //   causal = bce:        dscore is set, the router's weight gradient added (times aux_weight)
 //   causal = predictor:  the predictor's gradients are added; x gets none
 //   causal = threshold:  r.midpoints is set
-//   z_weight > 0:        dscore and the router's weight gradient get those of z_weight * scale * sum_n r[n]^2
+//   choice = token:      the same of balance_weight times the balance loss (ops/score_losses.h)
+//   z_weight > 0:        the same of z_weight times the sum of r[n]^2
 // dscore is zero where no auxiliary loss reaches it.
+struct AuxiliaryScale {
+  double per_row;  // 1 / (routed blocks * rows of the optimizer step)
+  double per_run;  // 1 / (routed blocks * capacity runs of the optimizer step)
+};
 void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, const Batch& batch,
-                    double scale);
+                    const AuxiliaryScale& scale);
 
 // The threshold after optimizer step number `step` (from 1) whose runs had these midpoints:
 //   t' = their mean;   t = EMA of t' with decay 0.99, bias-corrected

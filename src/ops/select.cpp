@@ -96,4 +96,28 @@ int64_t select_above(I32 index, I32 chosen_begin, CF32 score, CI32 sequence_begi
   return chosen;
 }
 
+int64_t select_token(I32 index, I32 chosen_begin, CF32 score, CI32 sequence_begin, double capacity, int64_t& dropped) {
+  const Work work("select_token", {.bytes = bytes_of(score, chosen_begin, sequence_begin)});
+  check("select_token", chosen_begin, score, sequence_begin);
+  if (score.device != Device::kCpu) throw_no_device("select_token", score.device);
+  require_finite("select_token", score);
+  int64_t chosen = 0;
+  dropped = 0;
+  for (int64_t s = 0; s + 1 < sequence_begin.numel(); s++) {
+    chosen_begin[s] = int32_t(chosen);
+    const int64_t most = chosen + capacity_rows(capacity, sequence_begin[s + 1] - sequence_begin[s]);
+    require(index.numel() >= most, "select_token: index holds {} rows, expected {} or more", index.numel(), most);
+    for (int32_t n = sequence_begin[s]; n < sequence_begin[s + 1]; n++) {
+      if (!(score[n] > 0)) continue;
+      if (chosen < most)
+        index[chosen++] = n;
+      else
+        dropped++;
+    }
+  }
+  chosen_begin[sequence_begin.numel() - 1] = int32_t(chosen);
+  count_bytes(chosen * int64_t(sizeof(int32_t)));
+  return chosen;
+}
+
 }  // namespace isobath

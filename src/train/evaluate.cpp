@@ -21,6 +21,7 @@ void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, co
     LayerRouting& entry = layer[next++];
     entry.routed += r.list.rows;
     entry.rows += rows;
+    entry.dropped += r.dropped;
     entry.agreement += r.agreement;
   }
 }

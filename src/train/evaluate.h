@@ -15,6 +15,7 @@ namespace isobath {
 struct LayerRouting {
   int64_t block = 0;
   int64_t routed = 0, rows = 0;  // rows that went through, of all
+  int64_t dropped = 0;           // rows that wanted to (choice = token, within capacity)
   Agreement agreement = {};      // of the causal rule with top-k, where top-k chose
   double share() const { return rows ? double(routed) / double(rows) : 0; }
 };

@@ -15,6 +15,7 @@ Json layers_to_json(const std::vector<LayerRouting>& layers) {
   Json list = Json::array();
   for (const LayerRouting& l : layers) {
     Json entry{{"block", l.block}, {"share", l.share()}};
+    if (l.dropped > 0) entry["dropped"] = l.dropped;
     if (l.agreement.rows > 0) {
       entry["accuracy"] = l.agreement.accuracy();
       entry["precision"] = l.agreement.precision();

@@ -136,7 +136,7 @@ int64_t Trainer::planned_bytes() const {
 void Trainer::State::accumulate(int64_t first, int64_t count) {
   const int64_t micro = config.data.micro_batch;
   const Loader::Count all = loader.train_count(first, count);
-  const StepScale scale{.targets = all.targets, .rows = all.rows};
+  const StepScale scale{.targets = all.targets, .rows = all.rows, .runs = all.runs};
   const Selection how{.step = step};
   double loss = 0, auxiliary = 0, squares = 0;
   for (LayerRouting& layer : record.layer) layer = {.block = layer.block};
@@ -155,9 +155,10 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
     spent += double(model_flops_of(batch));
   }
   record.loss = loss / double(std::max<int64_t>(1, scale.targets));
-  const double scores = double(std::max<size_t>(1, record.layer.size())) * double(scale.rows);
-  record.auxiliary = auxiliary / scores;
-  record.z_loss = squares / scores;
+  const double layers = double(std::max<size_t>(1, record.layer.size()));
+  const bool balance = config.model.routing.choice == Choice::kToken;
+  record.auxiliary = auxiliary / layers / double(balance ? scale.runs : scale.rows);
+  record.z_loss = squares / layers / double(scale.rows);
   record.tokens += scale.rows;
 }
 

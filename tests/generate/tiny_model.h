@@ -19,10 +19,12 @@ struct Rule {
   const char* name;
   Router router;
   Causal causal;
+  Choice choice = Choice::kExpert;
 };
 inline constexpr Rule kRules[] = {{"bce", Router::kLearned, Causal::kBce},
                                   {"predictor", Router::kLearned, Causal::kPredictor},
                                   {"threshold", Router::kLearned, Causal::kThreshold},
+                                  {"token", Router::kLearned, Causal::kNone, Choice::kToken},
                                   {"random", Router::kRandom, Causal::kNone},
                                   {"first", Router::kFirst, Causal::kNone},
                                   {"spaced", Router::kSpaced, Causal::kNone}};
@@ -41,6 +43,8 @@ inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 9
   c.routing.capacity = {rule.router == Router::kFirst ? 0.1 : 0.5};  // of the longest context
   c.routing.router = rule.router;
   c.routing.causal = rule.causal;
+  c.routing.choice = rule.choice;
+  if (rule.choice == Choice::kToken) c.routing.gate = Gate::kSigmoid;
   resolve(c, context);
   return c;
 }

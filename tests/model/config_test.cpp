@@ -119,6 +119,19 @@ TEST(Resolve, RefusesByKey) {
          c.routing.router_bias = true;
        }},
       {"routing.aux_weight", [](auto& c) { c.routing.aux_weight = -0.1; }},
+      {"choice = token multiplies", [](auto& c) { c.routing.choice = Choice::kToken; }},
+      {"choice = token has a causal rule",
+       [](auto& c) {
+         c.routing.choice = Choice::kToken;
+         c.routing.gate = Gate::kSigmoid;
+       }},
+      {"choice = token needs scores",
+       [](auto& c) {
+         c.routing.choice = Choice::kToken;
+         c.routing.router = Router::kRandom;
+         c.routing.causal = Causal::kNone;
+       }},
+      {"routing.balance_weight is -1", [](auto& c) { c.routing.balance_weight = -1; }},
       {"routing.z_weight is -1", [](auto& c) { c.routing.z_weight = -1; }},
       {"router = random has no scores",
        [](auto& c) {

@@ -248,6 +248,72 @@ TEST(Threshold, HasNoGradient) {
   EXPECT_EQ(model.router(1).auxiliary_sum, 0);
 }
 
+// ---- choice = token
+// -------------------------------------------------------------------------------------------------------
+
+ModelConfig token_choice(double capacity) {
+  ModelConfig c = tiny_routed(capacity);
+  c.routing.choice = Choice::kToken;
+  c.routing.gate = Gate::kSigmoid;
+  c.routing.causal = Causal::kNone;
+  return c;
+}
+
+TEST(TokenChoice, TakesTheFirstThatWantToUpToTheCapacity) {
+  for (const double capacity : {0.125, 0.25, 1.0}) {
+    TinyModel model(token_choice(capacity), {.sequences = 2, .T = 32});
+    const TinyBatch batch(random_sequences({32, 20}, model.config.vocab_size), model.config);
+    model.step(batch);
+    std::vector<int32_t> want;
+    int64_t dropped = 0;
+    for (const auto& [begin, T] : {std::pair{0, 32}, {32, 20}}) {
+      int64_t room = std::max<int64_t>(1, int64_t(capacity * T + 1e-9));
+      for (int32_t n = begin; n < begin + T; n++) {
+        if (!(model.router(1).score[n] > 0)) continue;
+        if (room-- > 0)
+          want.push_back(n);
+        else
+          dropped++;
+      }
+    }
+    EXPECT_EQ(model.chosen(1), want) << capacity;
+    EXPECT_EQ(model.router(1).dropped, dropped) << capacity;
+    EXPECT_EQ(model.router(1).agreement.said, int64_t(want.size()) + dropped);
+    if (capacity == 0.125) {
+      EXPECT_GT(dropped, 0) << "the test must drop something";
+    }
+    for (size_t s = 0; s < want.size(); s++)
+      EXPECT_NEAR(model.router(1).gate[int64_t(s)], 1 / (1 + std::exp(-model.router(1).score[want[s]])), 1e-6);
+  }
+}
+
+TEST(TokenChoice, HasNoCapCausally) {
+  TinyModel model(token_choice(0.125), {.sequences = 1, .T = 32}, Purpose::kForward);
+  model.forward(TinyBatch(random_sequences({32}, model.config.vocab_size), model.config), {.by = SelectBy::kCausal});
+  EXPECT_EQ(model.router(1).list.rows, std::count_if(model.router(1).score.data, model.router(1).score.data + 32,
+                                                     [](float r) { return r > 0; }));
+  EXPECT_GT(model.router(1).list.rows, 4);
+  EXPECT_EQ(model.router(1).dropped, 0);
+}
+
+// Nobody wants to: the block's gradients are zeros, the router's are those of the balance (invariant 14).
+TEST(TokenChoice, MayTrainABlockOnNoRows) {
+  ModelConfig c = token_choice(0.5);
+  c.routing.router_bias = true;
+  TinyModel model(c, {.sequences = 2, .T = 9});
+  set_router(model, 1, 0);
+  model.weights.weights().block[1].router.bias[0] = -1;
+  const TinyBatch batch(random_sequences({9, 6}, c.vocab_size), model.config);
+  EXPECT_TRUE(std::isfinite(model.step(batch)));
+  EXPECT_EQ(model.router(1).list.rows, 0);
+  const BlockWeights& g = model.gradient.weights().block[1];
+  for (int64_t i = 0; i < g.down.numel(); i++) ASSERT_EQ(g.down[i], 0);
+  for (int64_t i = 0; i < g.q.numel(); i++) ASSERT_EQ(g.q[i], 0);
+  const double p = 1 / (1 + std::exp(1.0));
+  EXPECT_NEAR(g.router.bias[0], 2 * (p - 0.5) * p * (1 - p), 1e-6);  // one block, the mean over two runs
+  EXPECT_NEAR(model.router(1).auxiliary_sum, 2 * (p - 0.5) * (p - 0.5), 1e-6);
+}
+
 // ---- the random router
 // --------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
 #include "reference/gradient.h"
 #include "reference/score_losses.h"
 #include "support/compare.h"
+#include "support/rows.h"
 
 namespace isobath {
 namespace {
@@ -20,6 +21,23 @@ TEST(SquareLoss, MatchesTheFormula) {
     for (double& w : want) w = 10 + double(0.3f) * w;
     expect_close(dr.values, want, 10, 1);
   }
+}
+
+TEST(BalanceLoss, MatchesTheFormulaInEveryRun) {
+  const Buffer r = random_buffer({12}, 1, 2);
+  const List run_begin{0, 7, 7, 8, 12};  // one is empty
+  Buffer dr({12}, 10);
+  double want = 0;
+  std::vector<double> gradient;
+  for (const auto& [begin, end] : {std::pair{0, 7}, {7, 8}, {8, 12}}) {
+    const std::vector<double> run(r.values.begin() + begin, r.values.begin() + end);
+    want += reference::balance_loss(run, 0.3);
+    for (const double g : reference::complex_step(run, [](const auto& z) { return reference::balance_loss(z, 0.3); }))
+      gradient.push_back(10 + 0.5 * g);
+  }
+  EXPECT_NEAR(balance_loss(add_to(dr), r, run_begin, 0.3, 0.5f), want, 1e-12);
+  expect_close(dr.values, gradient, 10, 1);
+  EXPECT_THROW(balance_loss(add_to(dr), r, List{0, 7}, 0.3, 1), Error);
 }
 
 TEST(SquareLoss, OfNoScoresIsZeroAndOfOtherShapesRefused) {

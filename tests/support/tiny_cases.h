@@ -50,6 +50,19 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.z_weight = 0.2;
     c.routing.router_bias = true;
   });
+  const auto token_choice = [](ModelConfig& c) {
+    c.routing.choice = Choice::kToken;
+    c.routing.gate = Gate::kSigmoid;
+    c.routing.causal = Causal::kNone;
+  };
+  add("TokenChoice", routed, ragged, token_choice);
+  add("TokenChoiceDocuments", routed, packed, [&](auto& c) {
+    token_choice(c);
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+    c.routing.router_bias = true;
+    c.routing.balance_weight = 3;
+    c.routing.every = 1;
+  });
   add("SigmoidGateAndBias", routed, even, [](auto& c) {
     c.routing.gate = Gate::kSigmoid;
     c.routing.router_bias = true;

@@ -29,6 +29,12 @@ const ResumeCase kCases[] = {
        c.model.routing.causal = Causal::kThreshold;
        c.model.routing.z_weight = 0.01;
      }},
+    {"TokenChoice",
+     [](RunConfig& c) {
+       c.model.routing.choice = Choice::kToken;
+       c.model.routing.gate = Gate::kSigmoid;
+       c.model.routing.causal = Causal::kNone;
+     }},
     {"RandomRouter",
      [](RunConfig& c) {
        c.model.routing.router = Router::kRandom;
@@ -68,6 +74,7 @@ void expect_same(const StepRecord& a, const StepRecord& b) {
   for (size_t i = 0; i < a.layer.size(); i++) {
     EXPECT_EQ(a.layer[i].routed, b.layer[i].routed);
     EXPECT_EQ(a.layer[i].rows, b.layer[i].rows);
+    EXPECT_EQ(a.layer[i].dropped, b.layer[i].dropped);
     EXPECT_EQ(a.layer[i].agreement.both, b.layer[i].agreement.both);
   }
 }

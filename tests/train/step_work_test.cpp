@@ -92,6 +92,7 @@ class Expected {
     add("router_backward_input", 2 * N_ * D + N_ + D);
     const bool imitates = c_.routing.causal == Causal::kBce || c_.routing.causal == Causal::kPredictor;
     if (imitates) add("bce_with_logits", 3 * N_ + S);
+    if (c_.routing.choice == Choice::kToken) add("balance_loss", 3 * N_ + B_ + 1);
     if (c_.routing.z_weight > 0) add("square_loss", 3 * N_);
     if (c_.has_score_loss()) add("router_backward_weight", N_ * D + N_ + 2 * D + 2 * bias);
     if (c_.routing.causal != Causal::kPredictor) return;
