@@ -97,6 +97,7 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
   const bool train = purpose_ == Purpose::kTrain;
   const int64_t S = planned_rows(c, l, limits_, purpose_), N = limits_.rows();
   add(l, "router.score", r.score, {N});
+  if (c.norms_router_input()) add(l, "router.rstd", r.rstd, {N});
   if (c.has_causal_rule()) add(l, "router.logit", r.logit, {N});
   if (train) add(l, "router.dscore", r.dscore, {N});
   add(l, "router.gate", r.gate, {S});

@@ -76,7 +76,7 @@ void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs&
   if (o.z_weight > 0) r.square_sum = square_loss(add_to(dscore), score, float(scale.per_row * o.z_weight));
   if (!c.config.has_score_loss()) return;
   const F32 partial = c.scratch.partial.reshaped({kGradChunks, x.cols()});
-  router_backward_weight(add_to(gradient.w), add_to(gradient.bias), dscore, x, {}, partial);
+  router_backward_weight(add_to(gradient.w), add_to(gradient.bias), dscore, x, {}, partial, rms_of(r, N, {}));
 }
 
 }  // namespace isobath

@@ -25,6 +25,8 @@ enum class Router : uint8_t {
   kFirst,   // the first rows,
   kSpaced,  // rows at equal distances
 };
+// What a router reads of a row: the residual stream as it is, or divided by its root mean square.
+enum class RouterInput : uint8_t { kRaw, kNormed };
 // Who chooses: the block its rows (top-k), or each row for itself, up to the block's capacity.
 enum class Choice : uint8_t { kExpert, kToken };
 enum class CapacitySchedule : uint8_t { kConstant, kLinear, kCosine };
@@ -37,6 +39,8 @@ template <>
 inline constexpr std::array kNames<Topology>{"dense", "joint"};
 template <>
 inline constexpr std::array kNames<Router>{"learned", "random", "first", "spaced"};
+template <>
+inline constexpr std::array kNames<RouterInput>{"raw", "normed"};
 template <>
 inline constexpr std::array kNames<Choice>{"expert", "token"};
 template <>
@@ -85,6 +89,7 @@ struct RoutingConfig {
   Gate gate = Gate::kRaw;
   Router router = Router::kLearned;
   int64_t router_seed = 0;  // of router = random
+  RouterInput router_input = RouterInput::kRaw;
   bool router_bias = false;
   bool router_offset = false;  // `isobath calibrate` sets it
   Causal causal = Causal::kBce;
@@ -119,6 +124,9 @@ struct ModelConfig {
   bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
   bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
   bool has_causal_rule() const;
+  bool norms_router_input() const {
+    return routed_blocks() > 0 && routing.router == Router::kLearned && routing.router_input == RouterInput::kNormed;
+  }
   // Whether a loss beside the language model's has a gradient for the score of every row, chosen or not.
   bool has_score_loss() const {
     return routing.causal == Causal::kBce || routing.z_weight > 0 || routing.choice == Choice::kToken;
@@ -156,6 +164,8 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "gate", r.gate, "how the router weight multiplies the block's output");
   visit("routing", "router", r.router, "learned, or a control: random, first rows, evenly spaced rows");
   visit("routing", "router_seed", r.router_seed, "of router = random; 0: the seed of the run");
+  visit("routing", "router_input", r.router_input,
+        "what the score is a product with: the residual stream, or the stream divided by its root mean square");
   visit("routing", "router_bias", r.router_bias, "add a bias to the router score");
   visit("routing", "router_offset", r.router_offset,
         "add a number per block to the causal rule's logit; isobath calibrate finds it, training leaves it");

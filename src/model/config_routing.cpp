@@ -94,6 +94,8 @@ void check_control(const RoutingConfig& r) {
   require(r.causal == Causal::kNone, "router = {} has a causal rule of its own; set causal = none (found {})", router,
           name_of(r.causal));
   require(!r.router_bias, "router = {} has no bias; set router_bias = false", router);
+  require(r.router_input == RouterInput::kRaw, "router = {} reads no rows; set router_input = raw (found {})", router,
+          name_of(r.router_input));
   require(r.z_weight == 0, "router = {} has no scores to keep small; set z_weight = 0 (found {})", router, r.z_weight);
   if (r.router == Router::kRandom) return;
   require(r.gate == Gate::kRaw, "router = {} has the gate 1 whatever a row is; set gate = raw (found {})", router,

@@ -56,6 +56,9 @@ void score_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batc
   const F32 score = r.score.slice(0, x.rows());
   switch (c.config.routing.router) {
     case Router::kLearned:
+      if (c.config.norms_router_input())
+        return router_score_normed(score, r.rstd.slice(0, x.rows()), x, c.weights.w, c.weights.bias,
+                                   float(c.config.rms_norm_eps));
       return router_score(score, x, c.weights.w, c.weights.bias);
     case Router::kRandom:
       return random_scores(score, c, batch, how);

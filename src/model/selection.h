@@ -29,6 +29,11 @@ struct RouterContext {
   Scratch& scratch;
 };
 
+// For the router's backward pass over dscore of `rows`: with router_input = normed what their scores were divided by.
+inline RouterRms rms_of(const RouterActs& r, int64_t N, CI32 rows) {
+  return r.rstd.empty() ? RouterRms{} : RouterRms{r.rstd.slice(0, N), rows};
+}
+
 // Scores every row of x, chooses, and leaves score, choice (list), gate and statistics in r.
 // With the top-k choice r.agreement says what the causal rule would have chosen; with the causal choice it is empty.
 // Throws Error{kWork} naming block and row if a score is not finite.

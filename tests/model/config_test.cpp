@@ -133,6 +133,12 @@ TEST(Resolve, RefusesByKey) {
        }},
       {"routing.balance_weight is -1", [](auto& c) { c.routing.balance_weight = -1; }},
       {"routing.z_weight is -1", [](auto& c) { c.routing.z_weight = -1; }},
+      {"router = random reads no rows",
+       [](auto& c) {
+         c.routing.router = Router::kRandom;
+         c.routing.causal = Causal::kNone;
+         c.routing.router_input = RouterInput::kNormed;
+       }},
       {"router = random has no scores",
        [](auto& c) {
          c.routing.router = Router::kRandom;

@@ -84,6 +84,22 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.causal = Causal::kNone;
     c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
   });
+  add("NormedRouter", routed, ragged, [](auto& c) {
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.router_bias = true;
+    c.routing.aux_weight = 0.7;
+  });
+  add("NormedRoutersInARow", routed, even, [](auto& c) {  // rows that several blocks leave out
+    c.num_hidden_layers = 4;
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.blocks = {1, 2, 3};
+    c.routing.aux_weight = 0.7;
+    c.routing.gate = Gate::kTanh;
+  });
+  add("NormedRouterWithoutALossOfItsOwn", routed, even, [](auto& c) {
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.causal = Causal::kNone;
+  });
   add("EveryBlock", routed, ragged, [](auto& c) {
     c.routing.every = 1;
     c.routing.aux_weight = 1;

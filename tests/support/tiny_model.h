@@ -225,7 +225,8 @@ inline reference::NetworkShape reference_shape(const ModelConfig& c) {
           .eps = c.rms_norm_eps,
           .theta = c.rope_theta,
           .tied = c.tie_word_embeddings,
-          .gate = reference::GateForm(int(c.routing.gate))};
+          .gate = reference::GateForm(int(c.routing.gate)),
+          .normed_router = c.norms_router_input()};
 }
 
 inline reference::NamedWeights<double> reference_weights(const WeightSet& set) {

@@ -23,6 +23,7 @@ struct ResumeCase {
 const ResumeCase kCases[] = {
     {"Dense", [](RunConfig& c) { c.model.routing.topology = Topology::kDense; }},
     {"Bce", [](RunConfig&) {}},
+    {"NormedRouter", [](RunConfig& c) { c.model.routing.router_input = RouterInput::kNormed; }},
     {"Predictor", [](RunConfig& c) { c.model.routing.causal = Causal::kPredictor; }},
     {"Threshold",
      [](RunConfig& c) {
