@@ -20,7 +20,8 @@ struct Arguments {
 
 constexpr const char* kFooter =
     "Examples:\n"
-    "  isobath calibrate runs/tiny --path text.txt --out tiny-calibrated       the share of every block is its capacity\n"
+    "  isobath calibrate runs/tiny --path text.txt --out tiny-calibrated       the share of every block is its "
+    "capacity\n"
     "  isobath calibrate runs/tiny --path text.txt --out half --share 0.5      one for all, or one per routed block:\n"
     "  isobath calibrate runs/tiny --path text.txt --out rising --share 0.1,0.2,0.3\n"
     "Training and the choice by top-k stay as they are; generation and evaluation by the causal rule change.";

@@ -142,7 +142,7 @@ double forward_backward(const Weights& weights, Weights& gradient, const Product
                         const ModelConfig& config, const Batch& batch, const Selection& how, const StepScale& scale) {
   const Pass p{weights, products, acts, config, batch};
   const double routed = double(std::max<int64_t>(1, config.routed_blocks()));
-  run_blocks(p, how, {}, 
+  run_blocks(p, how, {},
              {.gradient = &gradient,
               .scale = {.per_row = 1 / (routed * double(scale.rows)), .per_run = 1 / (routed * double(scale.runs))}});
   const double loss = head_loss(p, &gradient, float(1.0 / double(std::max<int64_t>(1, scale.targets))));

@@ -105,8 +105,7 @@ void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
 int64_t choose_for_training(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch) {
   const double capacity = c.config.capacity(c.block);
   const I32 begin = r.chosen_begin.slice(0, batch.capacity_begin.numel());
-  if (c.config.routing.router == Router::kSpaced)
-    return select_spaced(r.index, begin, batch.capacity_begin, capacity);
+  if (c.config.routing.router == Router::kSpaced) return select_spaced(r.index, begin, batch.capacity_begin, capacity);
   if (c.config.routing.choice == Choice::kToken)
     return select_token(r.index, begin, r.score.slice(0, N), batch.capacity_begin, capacity, r.dropped);
   return select_top_k(r.index, begin, r.score.slice(0, N), batch.capacity_begin, capacity, c.scratch.select);

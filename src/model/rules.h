@@ -15,8 +15,8 @@ void score_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batc
 // p is the row's position, P = max_position_embeddings, k = max(1, floor(C P)).
 void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch);
 
-// The rows that training chooses, into r.index and r.chosen_begin, and r.dropped; how many. Throws Error naming the row if a score is
-// not finite.
+// The rows that training chooses, into r.index and r.chosen_begin, and r.dropped; how many. Throws Error naming the row
+// if a score is not finite.
 int64_t choose_for_training(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch);
 
 }  // namespace isobath

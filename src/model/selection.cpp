@@ -58,9 +58,8 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   gate_forward(r.gate.slice(0, S), r.score.slice(0, N), r.list.index, c.config.routing.gate);
   r.auxiliary_sum = r.square_sum = 0;
   r.midpoints = {};
-  r.agreement = ruled && how.by == SelectBy::kTopK
-                    ? compare(r.logit.slice(0, N), r.list.index, N, how.depth)
-                    : Agreement{};
+  r.agreement =
+      ruled && how.by == SelectBy::kTopK ? compare(r.logit.slice(0, N), r.list.index, N, how.depth) : Agreement{};
 }
 
 }  // namespace isobath

@@ -1,6 +1,6 @@
-#include "ops/score_losses.h"
-
 #include <cmath>
+
+#include "ops/score_losses.h"
 
 namespace isobath::cpu {
 

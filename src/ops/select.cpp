@@ -92,7 +92,8 @@ int64_t select_above(I32 index, I32 chosen_begin, CF32 score, CI32 sequence_begi
           score.numel());
   require(!std::isnan(offset), "select_above: the offset is NaN, expected a number");
   if (score.device != Device::kCpu) throw_no_device("select_above", score.device);
-  require_finite("select_above", score);
+  for (int64_t n = 0; n < score.numel(); n++)  // infinite is a clear answer: a threshold or an offset may be
+    if (std::isnan(score[n])) fail_work("select_above: the score of row {} is NaN; the run has diverged", n);
   const int64_t chosen = cpu::select_above(index, chosen_begin, score, sequence_begin, offset);
   count_bytes(chosen * int64_t(sizeof(int32_t)));
   return chosen;

@@ -9,7 +9,8 @@
 // select_token:   the same with offset 0, but at most k_s rows, the earliest; dropped: how many more there were.
 // All write the chosen rows in ascending order to index, and where each sequence's run begins to chosen_begin.
 // score (N)   sequence_begin (B+1), first 0, last N   index (at least the sum of k, or N)   chosen_begin (B+1)
-// scratch (N) int32.   Returns the number of rows chosen. Throws Error naming the row if a score is NaN or infinite.
+// scratch (N) int32.   Returns the number of rows chosen. Throws Error naming the row if a score is NaN or
+// infinite; select_above takes infinite ones.
 #pragma once
 
 #include "tensor/view.h"

@@ -1,7 +1,7 @@
 // Moves the causal rule of a trained model, layer by layer, until it routes the share of a text that it should.
 //
-// A rule that was learned on training text may route too few or too many rows of another text, and every layer sees what
-// the layers before it left out. So each layer's offset is set with the layers before it calibrated and choosing
+// A rule that was learned on training text may route too few or too many rows of another text, and every layer sees
+// what the layers before it left out. So each layer's offset is set with the layers before it calibrated and choosing
 // causally, as in generation.
 #pragma once
 
@@ -28,8 +28,8 @@ struct Calibration {
   std::vector<CalibratedLayer> layer;
 };
 
-// Sets the offset of every routed block. `model` has router_offset, a causal rule, and packed products; `shares` has one
-// entry per routed block, in [0,1]. `progress` hears of passes over the text.
+// Sets the offset of every routed block. `model` has router_offset, a causal rule, and packed products; `shares` has
+// one entry per routed block, in [0,1]. `progress` hears of passes over the text.
 Calibration calibrate(Model& model, Evaluator& evaluator, std::span<const double> shares, int64_t windows = 0,
                       const std::function<void(int64_t done, int64_t of)>& progress = {});
 

@@ -34,7 +34,7 @@ struct Trainer::State {
   int64_t flops_per_sequence = 0;
   StepRecord record;
   std::vector<Midpoints> midpoints;  // of the step, per block
-  fs::path saved;  // the newest checkpoint
+  fs::path saved;                    // the newest checkpoint
 };
 
 // Makes the folder of a run, which may hold no other run's checkpoints, and keeps other processes out of it.

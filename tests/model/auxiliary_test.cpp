@@ -46,7 +46,8 @@ TEST_P(Targets, AreTheTopKOfEveryRun) {
                               model.acts.scratch};
   choose_rows(context, router, x, batch.view(), {});
   constexpr double kScale = 1.0 / 64;
-  auxiliary_loss(context, model.gradient.weights().block[1].router, router, x, batch.view(), {.per_row = kScale, .per_run = kScale});
+  auxiliary_loss(context, model.gradient.weights().block[1].router, router, x, batch.view(),
+                 {.per_row = kScale, .per_run = kScale});
 
   std::vector<double> r(router.score.data, router.score.data + N);
   const std::vector<bool> top = reference::top_k(r, batch.capacity_begin(), 0.3);
@@ -142,9 +143,7 @@ TEST(ZLoss, IsReportedWithoutItsWeightAndPullsScoresToZero) {
 
 class MicroBatches : public ::testing::TestWithParam<Causal> {};
 INSTANTIATE_TEST_SUITE_P(Rules, MicroBatches, ::testing::Values(Causal::kBce, Causal::kPredictor, Causal::kNone),
-                         [](const auto& info) {
-                           return info.param == Causal::kNone ? "token" : name_of(info.param);
-                         });
+                         [](const auto& info) { return info.param == Causal::kNone ? "token" : name_of(info.param); });
 
 TEST_P(MicroBatches, OfFourEqualOneOfEight) {
   ModelConfig config = tiny_routed();

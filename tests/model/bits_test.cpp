@@ -75,8 +75,8 @@ class SequenceBits : public ::testing::TestWithParam<const char*> {
   SequenceBits() {
     config_.max_position_embeddings = 160;
     config_.routing.router = parse_name<Router>(kind()).value_or(Router::kLearned);
-    config_.routing.causal = has_own_rule(config_.routing.router) ? Causal::kNone
-                                                                  : parse_name<Causal>(kind()).value_or(Causal::kBce);
+    config_.routing.causal =
+        has_own_rule(config_.routing.router) ? Causal::kNone : parse_name<Causal>(kind()).value_or(Causal::kBce);
     if (kind() == "token") {
       config_.routing.choice = Choice::kToken;
       config_.routing.gate = Gate::kSigmoid;
@@ -91,7 +91,9 @@ class SequenceBits : public ::testing::TestWithParam<const char*> {
   // Longer than a key block and a register tile, shorter, one row.
   std::vector<Sequence> sequences_ = random_sequences({131, 17, 1, 64, 9}, tiny_config().vocab_size);
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, SequenceBits, ::testing::Values("top-k", "bce", "predictor", "threshold", "token", "random", "first", "spaced", "dense"),
+INSTANTIATE_TEST_SUITE_P(Kinds, SequenceBits,
+                         ::testing::Values("top-k", "bce", "predictor", "threshold", "token", "random", "first",
+                                           "spaced", "dense"),
                          [](const auto& info) { return std::string(info.param) == "top-k" ? "topk" : info.param; });
 
 TEST_P(SequenceBits, AloneAndAmongOthers) {

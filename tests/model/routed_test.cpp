@@ -178,7 +178,8 @@ TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
   const Buffer before = dx;
   const RouterContext router{model.config, 1, context.weights.router, context.products.fc1, model.acts.scratch};
   routed_backward(dx, router, gradient.router, acts.router, {acts.a.slice(0, 0), acts.m.slice(0, 0)},
-                  acts.saved.slice(0, 0), {}, [&](F32 ddelta) { return block_backward(context, acts, gradient, ddelta); });
+                  acts.saved.slice(0, 0), {},
+                  [&](F32 ddelta) { return block_backward(context, acts, gradient, ddelta); });
   for (size_t i = 0; i < model.gradient.list().size(); i++)
     for (int64_t j = 0; j < model.gradient.at(i).numel(); j++)
       ASSERT_EQ(model.gradient.at(i)[j], 0.0f) << model.gradient.list()[i].name;

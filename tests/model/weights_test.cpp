@@ -81,8 +81,7 @@ TEST(Weights, OfRulesAreNotTrainedAndStartAtZero) {
     EXPECT_EQ(set.at(i).shape, Shape{1});
     EXPECT_EQ(set.at(i)[0], 0);
   }
-  EXPECT_EQ(untrained,
-            (std::vector<std::string>{"model.layers.1.router.offset", "model.layers.1.router.threshold"}));
+  EXPECT_EQ(untrained, (std::vector<std::string>{"model.layers.1.router.offset", "model.layers.1.router.threshold"}));
 }
 
 TEST(Weights, ATiedModelHasNoHead) {

@@ -115,8 +115,10 @@ TEST(RouterNormed, ForwardAndBackwardMatchTheFormula) {
 
     using reference::Complex;
     const std::vector<Complex> xc(xs.begin(), xs.end()), wc(ws.begin(), ws.end());
-    auto want_dx = reference::complex_step(xs, [&](const auto& z) { return weighted_normed(z, wc, Complex(b[0]), drs); });
-    auto want_dw = reference::complex_step(ws, [&](const auto& z) { return weighted_normed(xc, z, Complex(b[0]), drs); });
+    auto want_dx =
+        reference::complex_step(xs, [&](const auto& z) { return weighted_normed(z, wc, Complex(b[0]), drs); });
+    auto want_dw =
+        reference::complex_step(ws, [&](const auto& z) { return weighted_normed(xc, z, Complex(b[0]), drs); });
     for (double& v : want_dx) v += 2;
     for (double& v : want_dw) v += 10;
     router_backward_input_normed(dx, dr, x, w, b, r, rstd);

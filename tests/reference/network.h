@@ -204,8 +204,8 @@ Vec<T> predictor(const Vec<T>& x, const std::string& prefix, const NamedWeights<
 }
 
 template <class T>
-Vec<T> scores_of(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, const Choice& choice,
-                 int64_t N, const NetworkShape& s) {
+Vec<T> scores_of(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, const Choice& choice, int64_t N,
+                 const NetworkShape& s) {
   if (!choice.score.empty()) return Vec<T>(choice.score.begin(), choice.score.end());
   const Vec<T> ones(size_t(s.D), T(1));
   Vec<T> r = product(s.normed_router ? rms_norm(x, ones, s.eps) : x, w.at(prefix + "router.weight"), N);

@@ -54,9 +54,7 @@ TEST(OffsetForShare, parts_neighbours_of_fp32) {
 class Calibrated : public ::testing::TestWithParam<Causal> {};
 INSTANTIATE_TEST_SUITE_P(Rules, Calibrated,
                          ::testing::Values(Causal::kBce, Causal::kPredictor, Causal::kThreshold, Causal::kNone),
-                         [](const auto& info) {
-                           return info.param == Causal::kNone ? "random" : name_of(info.param);
-                         });
+                         [](const auto& info) { return info.param == Causal::kNone ? "random" : name_of(info.param); });
 
 TEST_P(Calibrated, shares_are_the_targets_and_top_k_stays) {
   const TempDir dir;

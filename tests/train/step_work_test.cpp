@@ -156,14 +156,8 @@ std::vector<Model> models() {
   threshold.routing.z_weight = 0.1;
   ModelConfig spaced = random;
   spaced.routing.router = Router::kSpaced;
-  return {{"Dense", tiny_config()},
-          {"DenseTied", tied},
-          {"Bce", tiny_routed()},
-          {"Predictor", predictor},
-          {"Normed", normed},
-          {"Threshold", threshold},
-          {"Random", random},
-          {"Spaced", spaced}};
+  return {{"Dense", tiny_config()}, {"DenseTied", tied},      {"Bce", tiny_routed()}, {"Predictor", predictor},
+          {"Normed", normed},       {"Threshold", threshold}, {"Random", random},     {"Spaced", spaced}};
 }
 
 void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
