@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
-#include "train/step_bench.h"
+#include "cli/step_bench.h"
 
 namespace isobath::cli {
 namespace {

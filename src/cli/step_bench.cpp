@@ -1,4 +1,4 @@
-#include "train/step_bench.h"
+#include "cli/step_bench.h"
 
 #include <chrono>
 
