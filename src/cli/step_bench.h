@@ -1,26 +1,35 @@
 // Whole training steps on random tokens, timed: forward, backward, clipping, AdamW, packing.
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <optional>
 #include <vector>
 
-#include "model/flops.h"
+#include "base/memory.h"
 #include "model/network.h"
 #include "train/optimizer.h"
 
-namespace isobath {
+namespace isobath::cli {
+
+struct StepTime {
+  double ms = 0;
+  double parameter_ms = 0;  // of them on what costs by the parameter, not by the row: gradient norm, AdamW, packing
+};
 
 class StepBench {
  public:
+  // Plans, allocates and takes a first step: touching memory for the first time is not a step's cost.
   StepBench(const ModelConfig& config, int64_t sequences, int64_t T);
-  double step_ms();  // runs one step
+  StepTime step();
 
-  const ModelConfig& config() const { return config_; }
-  double model_flops() const;        // of a step: budgets' convention
-  double utilisation_flops() const;  // of a step: the convention of shares of peak
+  int64_t model_flops() const;        // of a step: budgets' convention
+  int64_t utilisation_flops() const;  // of a step: the convention of shares of peak
   int64_t planned_bytes() const;
+  // How much more anonymous memory the process holds for what this object did, planning included.
+  std::optional<int64_t> anonymous_bytes() const { return grown_; }
 
  private:
+  std::optional<int64_t> before_ = isobath::anonymous_bytes(), grown_;
   ModelConfig config_;
   int64_t sequences_, T_, step_ = 0;
   Activations acts_;
@@ -31,4 +40,4 @@ class StepBench {
   std::vector<int64_t> id_;
 };
 
-}  // namespace isobath
+}  // namespace isobath::cli
