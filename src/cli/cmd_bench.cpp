@@ -15,7 +15,7 @@ namespace {
 struct Arguments {
   OptionFlags flags;
   int64_t context = 1024, batch = 4, vocab_size = 257, pairs = 0;
-  std::string models = "both", html;
+  std::string models = "both", recompute = "none", html;
   bool json = false, check = false, profile = false, scan = false;
   double seconds = 600;
 };
@@ -47,6 +47,7 @@ BenchSetup setup_of(const Arguments& a) {
   if (a.models == "dense") run.model = dense_twin(run.model);
   resolve(run.model, a.context);
   BenchSetup setup{.model = run.model, .batch = a.batch, .context = a.context};
+  setup.memory.recompute = *parse_name<Recompute>(a.recompute);
   setup.dense = a.models != "mod";
   setup.mod = a.models != "dense";
   require(!setup.mod || run.model.routed_blocks() > 0,
@@ -134,6 +135,9 @@ void add_bench_train(CLI::App& bench, Run& run) {
       ->capture_default_str();
   command->add_option("--batch", a->batch, "sequences per step")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  command->add_option("--recompute", a->recompute, "as in train: what blocks run again instead of keeping it")
+      ->check(CLI::IsMember(std::vector<std::string>(kNames<Recompute>.begin(), kNames<Recompute>.end())))
       ->capture_default_str();
   command->add_option("--vocab-size", a->vocab_size, "entries of the vocabulary")->capture_default_str();
   command->add_option("--pairs", a->pairs, "steps of each (5; with --scan at most 3 at each point)")

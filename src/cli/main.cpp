@@ -76,10 +76,9 @@ void refuse_huge_numbers(CLI::App& app) {
 }
 
 // Threads of GNU's OpenMP that wait at a barrier spin for milliseconds before they sleep. Where another program has
-// taken a core, they wait that long at each of a step's barriers for a thread that is not running: steps become ten
-// times slower. Spinning for some 40 microseconds costs nothing on a machine of one's own. The runtime reads its
-// settings before main() begins, so the program is started again; where that cannot be done all works as before, only
-// slower.
+// taken a core, each of a step's barriers waits that long for a thread that is not running, and steps become ten times
+// slower. Spinning for some 40 microseconds costs nothing on a machine of one's own. The runtime reads its settings
+// before main() begins, so the program is started again; where that cannot be done all works as before, only slower.
 void let_waiting_threads_sleep(char** argv) {
 #ifdef _OPENMP
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;

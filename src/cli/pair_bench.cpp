@@ -45,11 +45,11 @@ std::vector<double> PairTimes::rows_time_ratio() const {
 PairBench::PairBench(const BenchSetup& setup) {
   times_.setup = setup;
   if (setup.dense) {
-    dense_.emplace(dense_twin(setup.model), setup.batch, setup.context);
+    dense_.emplace(dense_twin(setup.model), setup.batch, setup.context, setup.memory);
     times_.dense = times_of(*dense_);
   }
   if (setup.mod) {
-    mod_.emplace(setup.model, setup.batch, setup.context);
+    mod_.emplace(setup.model, setup.batch, setup.context, setup.memory);
     times_.mod = times_of(*mod_);
   }
 }

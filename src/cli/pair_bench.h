@@ -16,6 +16,7 @@ struct BenchSetup {
   ModelConfig model;  // resolved
   int64_t batch = 4, context = 1024;
   bool dense = true, mod = true;  // which of the two models
+  MemoryOptions memory = {};
   int64_t rows() const { return batch * context; }
 };
 

@@ -81,6 +81,7 @@ nlohmann::json to_json(const PairTimes& t) {
                         {"vocab_size", m.vocab_size},
                         {"context", t.setup.context},
                         {"batch", t.setup.batch}}}};
+  if (t.setup.memory.recompute != Recompute::kNone) json["config"]["recompute"] = name_of(t.setup.memory.recompute);
   if (t.dense) json["dense"] = to_json(t, *t.dense);
   if (t.mod) json["mod"] = to_json(t, *t.mod);
   if (t.both()) {

@@ -19,7 +19,7 @@ struct StepTime {
 class StepBench {
  public:
   // Plans, allocates and takes a first step: touching memory for the first time is not a step's cost.
-  StepBench(const ModelConfig& config, int64_t sequences, int64_t T);
+  StepBench(const ModelConfig& config, int64_t sequences, int64_t T, const MemoryOptions& memory = {});
   StepTime step();
 
   int64_t model_flops() const;        // of a step: budgets' convention
