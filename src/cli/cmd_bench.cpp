@@ -41,7 +41,6 @@ BenchSetup setup_of(const Arguments& a) {
   run.model.hidden_size = 384;
   run.model.num_hidden_layers = 6;
   run.model.num_attention_heads = 6;
-  run.model.routing.topology = Topology::kJoint;
   a.flags.apply(run);
   run.model.vocab_size = a.vocab_size;
   if (a.models == "dense") run.model = dense_twin(run.model);

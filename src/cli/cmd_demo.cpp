@@ -108,6 +108,8 @@ int run_demo(Arguments& a) {
       "and %s MoD (%.0f GFLOP/s)\n",
       c.probe.flops, duration_text(c.probe.dense_seconds).c_str(), c.probe.dense_flop_s / 1e9,
       duration_text(c.probe.mod_seconds).c_str(), c.probe.mod_flop_s / 1e9);
+  if (c.probe.dense_flop_s < 0.1e9 * c.peak.fma_gflop_s)
+    std::printf("          (slow for this machine: other programs seem to use it; times below mean little)\n");
   std::fflush(stdout);
 
   catch_signals();

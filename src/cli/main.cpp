@@ -10,6 +10,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -55,6 +56,18 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, const std::
                             : first.starts_with('-') ? "unknown flag " + first
                                                      : "unknown command " + first;
   return report(fmt::format("{}, expected one of {}; see 'isobath --help'", found, commands), 2);
+}
+
+// The words behind the program's name, last first, as CLI11 wants them: 'help train' is 'train --help', and an option
+// may be spelt as in the files, --hidden_size.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 2 && words[0] == "help") words = {words[1], "--help"};
+  if (words == std::vector<std::string>{"help"}) words = {"--help"};
+  for (std::string& word : words)
+    if (word.starts_with("--")) std::replace(word.begin(), std::find(word.begin(), word.end(), '='), '_', '-');
+  std::reverse(words.begin(), words.end());
+  return words;
 }
 
 template <class Integer>
@@ -108,7 +121,7 @@ int main(int argc, char** argv) {
   add_demo(app, run);
   refuse_huge_numbers(app);
   try {
-    app.parse(argc, argv);
+    app.parse(words_of(argc, argv));
     return checked_output(run());
   } catch (const CLI::ParseError& error) {
     return parse_failure(app, error, argc > 1 ? argv[1] : "");

@@ -1,4 +1,5 @@
-// config.json, to and from. What other programs would run as another model is refused or renamed (design section 6).
+// config.json, to and from. What other programs would run as another model is refused or renamed (docs/design.md,
+// Files).
 #include <algorithm>
 
 #include "base/error.h"

@@ -1,4 +1,4 @@
-// Two counts of work, never mixed (design section 3.7). A multiply-add is 2 FLOPs.
+// Two counts of work, never mixed (docs/design.md). A multiply-add is 2 FLOPs.
 #pragma once
 
 #include <cstdint>

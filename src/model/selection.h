@@ -1,5 +1,5 @@
-// Who is routed: one model definition, several selectors (design sections 3.2 and 3.3). A new routing rule is a case
-// here; nothing else in the model knows how rows were chosen.
+// Who is routed: one model definition, several selectors (docs/design.md, The mathematics). A new routing rule is a
+// case here; nothing else in the model knows how rows were chosen.
 #pragma once
 
 #include <cstdint>

@@ -86,7 +86,7 @@ class WeightSet {
   Arena arena_;
 };
 
-// Start values of design section 3.8: a pure function of (seed, name, place), so that adding a weight moves no other.
+// Start values (docs/design.md): a pure function of (seed, name, place), so that adding a weight moves no other.
 void initialize(WeightSet& weights, uint64_t seed);
 
 // Number of weights without allocating them.

@@ -28,7 +28,9 @@ void check(const char* op, I32 chosen_begin, CF32 score, CI32 sequence_begin) {
 void require_finite(const char* op, CF32 score) {
   const int64_t row = cpu::first_non_finite(score);
   if (row < score.numel())
-    fail_work("{}: the score of row {} is {}, expected a finite number; the run has diverged", op, row, score[row]);
+    fail_work(
+        "{}: the score of row {} is {}, expected a finite number; the run has diverged: try a lower learning rate", op,
+        row, score[row]);
 }
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/machine.h"
 #include "model/flops.h"
 #include "text/corpus.h"
