@@ -43,8 +43,12 @@ int checked_output(int exit_code) {
 
 int parse_failure(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
   if (error.get_exit_code() == 0) return checked_output(app.exit(error));  // --help, --version
-  const auto named = app.get_subcommands();
-  if (!named.empty()) return report(fmt::format("{}; see 'isobath {} --help'", error.what(), named[0]->get_name()), 2);
+  std::string named;
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands()[0];
+    named += " " + at->get_name();
+  }
+  if (!named.empty()) return report(fmt::format("{}; see 'isobath{} --help'", error.what(), named), 2);
   std::string commands;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     commands += (commands.empty() ? "" : ", ") + command->get_name();
@@ -75,11 +79,13 @@ std::string fits(const std::string& word) {
 
 // CLI11 cuts whole numbers that do not fit down to the largest that does, without a word.
 void refuse_huge_numbers(CLI::App& app) {
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    refuse_huge_numbers(*command);
     for (CLI::Option* option : command->get_options()) {
       if (option->get_type_name().starts_with("INT")) option->check(fits<int64_t>);
       if (option->get_type_name().starts_with("UINT")) option->check(fits<uint64_t>);
     }
+  }
 }
 
 // Threads of GNU's OpenMP that wait at a barrier spin for milliseconds before they sleep. Where another program has

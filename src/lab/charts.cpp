@@ -185,4 +185,36 @@ Chart token_map(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) 
   return chart;
 }
 
+Chart scan_chart(const ScanAxis& axis) {
+  Chart chart;
+  Json shares = Json::array(), ratios = Json::array();
+  double least = 1, most = 0, low = 1, high = 1;
+  for (const ScanPoint& p : axis.points) {
+    const auto add = [&](Json& rows, const char* twin, const Spread& s, double unit) {
+      rows.push_back({{"twin", twin},
+                      {"value", p.value},
+                      {"detail", p.detail},
+                      {"low", s.low / unit},
+                      {"median", s.median / unit},
+                      {"high", s.high / unit},
+                      {"limit", p.limit}});
+    };
+    add(shares, "dense", p.dense_share, 1);
+    add(shares, "MoD", p.mod_share, 1);
+    add(ratios, "MoD", p.time_ratio, p.flop_ratio);
+    least = std::min({least, p.dense_share.low, p.mod_share.low});
+    most = std::max({most, p.dense_share.high, p.mod_share.high});
+    low = std::min(low, p.time_ratio.low / p.flop_ratio);
+    high = std::max({high, p.time_ratio.high / p.flop_ratio, p.limit});
+  }
+  chart.spec = with_data(kScan, {{"shares", shares}, {"ratios", ratios}});
+  set_signal(chart.spec, "x_title", axis.name);
+  set_signal(chart.spec, "least_share", std::floor(20 * least) / 20);
+  set_signal(chart.spec, "most_share", std::ceil(20 * most) / 20);
+  set_signal(chart.spec, "low", low - 0.02);
+  set_signal(chart.spec, "high", high + 0.02);
+  chart.table = scan_table(axis);
+  return chart;
+}
+
 }  // namespace isobath

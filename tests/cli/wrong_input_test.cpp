@@ -69,6 +69,12 @@ TEST_F(WrongInput, words_on_the_command_line) {
   wrong({"eval", "x"}, {"--path", "isobath eval --help"});
   wrong({"plan", work_.config, "--batch", "0"}, {"data.batch is 0"});
   wrong({"plan", work_.config, "--vocab-size", "-3"}, {"--vocab-size", "-3"});
+  wrong({"bench", "trian"}, {"trian", "isobath bench --help"});
+  wrong({"bench", "train", "--html", "page.html"}, {"--html requires --scan", "isobath bench train --help"});
+  wrong({"bench", "train", "--scan", "--models", "dense"}, {"--models", "--scan"});
+  wrong({"bench", "train", "--topology", "dense"}, {"topology = dense", "--models dense"});
+  wrong({"bench", "train", "--scan", "--blocks", "1"}, {"--every", "--blocks"});
+  wrong({"bench", "train", "--context", "99999999999999999999"}, {"--context"});
   wrong({"tokenize"}, {"--path", "--text"});
   wrong({"tokenize", "--tokenizer", "no/such", "--text", "x"}, {"no/such"});
   wrong({"tokenize", "--path", work_.text, "--out", "no/such/text.tokens"}, {"no/such: no such folder"});
