@@ -11,6 +11,7 @@ void add_step(ModelTimes& times, StepBench& bench, double peak_gflop_s) {
   const StepTime step = bench.step();
   times.step_ms.push_back(step.ms);
   times.parameter_ms.push_back(step.parameter_ms);
+  times.core_share.push_back(step.core_share);
   times.peak_share.push_back(double(times.utilisation_flops) / (step.ms * 1e6) / peak_gflop_s);
   times.anonymous_bytes = bench.anonymous_bytes();
 }
@@ -18,6 +19,7 @@ void add_step(ModelTimes& times, StepBench& bench, double peak_gflop_s) {
 ModelTimes times_of(const StepBench& bench) {
   return {.step_ms = {},
           .parameter_ms = {},
+          .core_share = {},
           .peak_share = {},
           .model_flops = bench.model_flops(),
           .utilisation_flops = bench.utilisation_flops(),

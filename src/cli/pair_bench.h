@@ -22,7 +22,7 @@ struct BenchSetup {
 
 // An entry per pair.
 struct ModelTimes {
-  std::vector<double> step_ms, parameter_ms, peak_share;
+  std::vector<double> step_ms, parameter_ms, core_share, peak_share;
   int64_t model_flops = 0, utilisation_flops = 0, planned_bytes = 0;
   std::optional<int64_t> anonymous_bytes;
 };

@@ -36,9 +36,20 @@ std::string ratio_lines(const PairTimes& t) {
       median(rows_ratio) / t.flop_ratio());
 }
 
+// The peak is the best of many short pieces, which other programs hardly disturb; a step they slow.
+std::string busy_line(const PairTimes& t) {
+  constexpr double kQuiet = 0.95;
+  const double share = std::min(t.dense ? median(t.dense->core_share) : 1, t.mod ? median(t.mod->core_share) : 1);
+  if (share >= kQuiet) return "";
+  return fmt::format(
+      "steps had {:.0f}% of the cores' time: other programs were running, and shares of peak are too low\n",
+      100 * share);
+}
+
 nlohmann::json to_json(const PairTimes& t, const ModelTimes& m) {
   nlohmann::json json{{"step_ms", m.step_ms},
                       {"parameter_ms", m.parameter_ms},
+                      {"core_share", m.core_share},
                       {"peak_share", m.peak_share},
                       {"tokens_per_s", tokens_per_s(t, m)},
                       {"model_flops", m.model_flops},
@@ -61,6 +72,7 @@ std::string text_of(const PairTimes& t) {
   if (t.dense) text += model_line("dense", t, *t.dense);
   if (t.mod) text += model_line("MoD", t, *t.mod);
   if (t.both()) text += ratio_lines(t);
+  text += busy_line(t);
   return text;
 }
 

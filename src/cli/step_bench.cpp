@@ -1,11 +1,25 @@
 #include "cli/step_bench.h"
 
+#include <sys/resource.h>
+
 #include <chrono>
 
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "model/flops.h"
 
 namespace isobath::cli {
+namespace {
+
+// Of all threads together.
+double cpu_ms() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto ms = [](const timeval& time) { return 1e3 * double(time.tv_sec) + 1e-3 * double(time.tv_usec); };
+  return ms(usage.ru_utime) + ms(usage.ru_stime);
+}
+
+}  // namespace
 
 StepBench::StepBench(const ModelConfig& config, int64_t sequences, int64_t T, const MemoryOptions& memory)
     : config_(config),
@@ -48,6 +62,7 @@ StepTime StepBench::step() {
   // Between steps others may take and give back memory; what the first step finds is what planning left.
   if (step_ > 0) before_ = isobath::anonymous_bytes();
   using Clock = std::chrono::steady_clock;
+  const double cpu_before = cpu_ms();
   const Clock::time_point start = Clock::now();
   forward_backward(weights_.weights(), gradient_.weights(), products_, acts_, config_, batch, {.step = step_},
                    {.targets = N, .rows = N});
@@ -55,9 +70,12 @@ StepTime StepBench::step() {
   optimizer_.step(weights_, gradient_, 1e-4, ++step_);
   products_.pack(weights_.weights());
   const Clock::time_point end = Clock::now();
+  const double cpu = cpu_ms() - cpu_before;
   if (before_) grown_ = grown_.value_or(0) + *isobath::anonymous_bytes() - *before_;
   const auto ms = [](Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); };
-  return {.ms = ms(end - start), .parameter_ms = ms(end - rows_done)};
+  return {.ms = ms(end - start),
+          .parameter_ms = ms(end - rows_done),
+          .core_share = cpu / (ms(end - start) * thread_count())};
 }
 
 int64_t StepBench::model_flops() const { return isobath::model_flops(config_, sequences_, T_).training(); }

@@ -14,6 +14,7 @@ namespace isobath::cli {
 struct StepTime {
   double ms = 0;
   double parameter_ms = 0;  // of them on what costs by the parameter, not by the row: gradient norm, AdamW, packing
+  double core_share = 0;    // of the time of all threads that they ran: the rest they slept, or others had the cores
 };
 
 class StepBench {

@@ -61,9 +61,10 @@ StepProfile profile_step(StepBench& bench, int64_t steps) {
   StepProfile best;
   for (int64_t i = 0; i < steps; i++) {
     const Profile profile;
-    const double ms = bench.step().ms;
-    if (i > 0 && ms >= best.step_ms) continue;
-    best = {.step_ms = ms,
+    const StepTime time = bench.step();
+    if (i > 0 && time.ms >= best.step_ms) continue;
+    best = {.step_ms = time.ms,
+            .core_share = time.core_share,
             .ops = {profile.ops().begin(), profile.ops().end()},
             .utilisation_flops = double(bench.utilisation_flops())};
   }
@@ -80,18 +81,16 @@ std::string text_of(const StepProfile& p, const MachinePeak& peak) {
       {"outside ops", "", fmt::format("{:.2f}", p.outside_ms()), percent(p.outside_ms() / p.step_ms), "", ""});
   const double share = p.utilisation_flops / (p.step_ms * 1e6) / peak.fma_gflop_s;
   const double alone = p.utilisation_flops / (p.ms(true) * 1e6) / peak.fma_gflop_s;
-  return table_text(table) + fmt::format(
-                                 "a step of {:.1f} ms at {} of peak; its products alone would be at {}: what is no "
-                                 "product costs {} of the step\n",
-                                 p.step_ms, percent(share), percent(alone), percent(1 - p.ms(true) / p.step_ms));
+  return table_text(table) +
+         fmt::format(
+             "a step of {:.1f} ms ({} of the cores' time) at {} of peak; its products alone would be at {}: what is no "
+             "product costs {} of the step\n",
+             p.step_ms, percent(p.core_share), percent(share), percent(alone), percent(1 - p.ms(true) / p.step_ms));
 }
 
 nlohmann::json to_json(const StepProfile& p, const MachinePeak& peak) {
-  nlohmann::json json{{"step_ms", p.step_ms},
-                      {"products_ms", p.ms(true)},
-                      {"no_product_ms", p.ms(false)},
-                      {"outside_ms", p.outside_ms()},
-                      {"ops", nlohmann::json::array()}};
+  nlohmann::json json{{"step_ms", p.step_ms},         {"core_share", p.core_share},   {"products_ms", p.ms(true)},
+                      {"no_product_ms", p.ms(false)}, {"outside_ms", p.outside_ms()}, {"ops", nlohmann::json::array()}};
   for (const Profile::Op& op : p.ops) json["ops"].push_back(op_json(op, p.step_ms, peak));
   return json;
 }

@@ -12,7 +12,7 @@
 namespace isobath::cli {
 
 struct StepProfile {
-  double step_ms = 0;
+  double step_ms = 0, core_share = 0;
   std::vector<Profile::Op> ops;  // the longest first
   double utilisation_flops = 0;
 
