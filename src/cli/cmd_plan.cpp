@@ -84,7 +84,8 @@ int run_plan(const Arguments& a) {
                                         .attention_scope = config.routing.attention_scope,
                                         .max_documents = run.data.max_documents});
   const ModelConfig dense = dense_twin(config);
-  const PlanTable table = plan_table(config, limits), twin = plan_table(dense, limits);
+  const PlanTable table = plan_table(config, limits, run.train.memory),
+                  twin = plan_table(dense, limits, run.train.memory);
   if (a.json) {
     std::printf("%s\n", nlohmann::json{{"model", to_json(table)}, {"dense_twin", to_json(twin)}}.dump(2).c_str());
     return 0;

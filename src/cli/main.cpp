@@ -1,8 +1,11 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <clocale>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -66,9 +69,22 @@ void refuse_huge_numbers(CLI::App& app) {
     }
 }
 
+// Threads of GNU's OpenMP that wait at a barrier spin for milliseconds before they sleep. Where another program has
+// taken a core, each of a step's barriers waits that long for a thread that is not running, and steps become ten times
+// slower. Spinning for some 40 microseconds costs nothing on a machine of one's own. The runtime reads its settings
+// before main() begins, so the program is started again; where that cannot be done all works as before, only slower.
+void let_waiting_threads_sleep(char** argv) {
+#ifdef _OPENMP
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
+  ::setenv("GOMP_SPINCOUNT", "1000", 1);
+  ::execv("/proc/self/exe", argv);
+#endif
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  let_waiting_threads_sleep(argv);
   using namespace isobath::cli;
   std::setlocale(LC_ALL, "C.UTF-8");
   CLI::App app{"Isobath trains and runs Mixture-of-Depths language models.", "isobath"};

@@ -50,8 +50,9 @@ struct ExecutedCount {
   }
 };
 // Of one block that runs over `list` (its rows and segment_begin are read) of a batch of N rows, and of the output
-// head.
-ExecutedCount executed_block(const ModelConfig& config, int64_t block, int64_t N, const RowList& list);
+// head. Backward includes the forward products that are run again.
+ExecutedCount executed_block(const ModelConfig& config, int64_t block, int64_t N, const RowList& list,
+                             const MemoryOptions& memory);
 ExecutedCount executed_head(const ModelConfig& config, int64_t N);
 ExecutedCount executed_count(const ModelConfig& config, const Activations& acts, const Batch& batch);
 

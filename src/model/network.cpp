@@ -68,6 +68,8 @@ void backward_blocks(const Pass& p, Weights& gradient) {
     BlockWeights& g = gradient.block[size_t(l)];
     const auto inner_backward = [&](F32 ddelta) { return block_backward(p.block(l), b, g, ddelta); };
     const int64_t S = b.list.rows;
+    const bool last = l + 1 == p.config.num_hidden_layers;  // its buffers are still as its forward pass left them
+    if (p.acts.recomputes() && !last) block_forward_again(p.block(l), b);
     if (p.config.routed(l))
       routed_backward(p.dx(), p.router(l), g.router, b.router, {b.a.slice(0, S), b.m.slice(0, S)}, b.saved.slice(0, S),
                       inner_backward);

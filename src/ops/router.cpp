@@ -1,6 +1,7 @@
 #include "ops/router.h"
 
 #include "base/parallel.h"
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/rows.h"
 
@@ -13,6 +14,7 @@ void gate_backward(F32 dr, CF32 dg, CF32 r, CI32 index, Gate gate);
 }  // namespace cpu
 
 void router_score(F32 r, CF32 x, CF32 w, CF32 b) {
+  const Work work("router_score", {.multiply_adds = x.numel(), .bytes = bytes_of(r, x, w, b)});
   require_shape("router_score", "x", x, {r.numel(), w.numel()});
   if (!b.empty()) require_shape("router_score", "b", b, {1});
   if (r.device == Device::kCpu) return cpu::router_score(r, x, w, b);
@@ -21,7 +23,8 @@ void router_score(F32 r, CF32 x, CF32 w, CF32 b) {
 
 void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial) {
   const char* op = "router_backward_weight";
-  const int64_t N = x.rows(), D = dw.view.numel();
+  const int64_t N = x.rows(), D = dw.view.numel(), read = dr.numel() * x.cols();
+  const Work work(op, {.multiply_adds = read, .bytes = read * int64_t(sizeof(float)) + bytes_of(dw, db, dr, index)});
   require_shape(op, "x", x, {N, D});
   if (!db.view.empty()) require_shape(op, "db", db.view, {1});
   require_shape(op, "partial", partial, {kGradChunks, D});
@@ -31,12 +34,14 @@ void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32
 }
 
 void gate_forward(F32 g, CF32 r, CI32 index, Gate gate) {
+  const Work work("gate_forward", {.bytes = 2 * bytes_of(g) + bytes_of(index)});
   require_rows("gate_forward", index, g.numel(), r.numel());
   if (g.device == Device::kCpu) return cpu::gate_forward(g, r, index, gate);
   throw_no_device("gate_forward", g.device);
 }
 
 void gate_backward(F32 dr, CF32 dg, CF32 r, CI32 index, Gate gate) {
+  const Work work("gate_backward", {.bytes = 2 * bytes_of(dr) + bytes_of(dg, index)});
   require_rows("gate_backward", index, dr.numel(), r.numel());
   require_shape("gate_backward", "dg", dg, {dr.numel()});
   if (dr.device == Device::kCpu) return cpu::gate_backward(dr, dg, r, index, gate);

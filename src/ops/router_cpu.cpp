@@ -8,7 +8,6 @@
 
 #include <cmath>
 
-#include "base/count.h"
 #include "ops/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -47,13 +46,9 @@ HWY_EXPORT(router_backward_weight);
 
 namespace cpu {
 
-void router_score(F32 r, CF32 x, CF32 w, CF32 b) {
-  count_multiply_adds(x.numel());
-  HWY_DYNAMIC_DISPATCH(router_score)(r, x, w, b);
-}
+void router_score(F32 r, CF32 x, CF32 w, CF32 b) { HWY_DYNAMIC_DISPATCH(router_score)(r, x, w, b); }
 
 void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial) {
-  count_multiply_adds(dr.numel() * x.cols());
   HWY_DYNAMIC_DISPATCH(router_backward_weight)(dw, db, dr, x, index, partial);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/rows.h"
 
@@ -39,6 +40,7 @@ int64_t capacity_rows(double capacity, int64_t sequence_rows) {
 }
 
 int64_t select_top_k(I32 index, I32 chosen_begin, CF32 score, CI32 sequence_begin, double capacity, I32 scratch) {
+  const Work work("select_top_k", {.bytes = bytes_of(score, chosen_begin, sequence_begin)});
   check("select_top_k", chosen_begin, score, sequence_begin);
   require(scratch.numel() >= score.numel(), "select_top_k: scratch holds {} entries, expected {} or more",
           scratch.numel(), score.numel());
@@ -48,17 +50,21 @@ int64_t select_top_k(I32 index, I32 chosen_begin, CF32 score, CI32 sequence_begi
   require(index.numel() >= chosen, "select_top_k: index holds {} rows, expected {} or more", index.numel(), chosen);
   if (score.device != Device::kCpu) throw_no_device("select_top_k", score.device);
   require_finite("select_top_k", score);
+  count_bytes(chosen * int64_t(sizeof(int32_t)));
   return cpu::select_top_k(index, chosen_begin, score, sequence_begin, capacity, scratch);
 }
 
 int64_t select_above(I32 index, I32 chosen_begin, CF32 score, CI32 sequence_begin, float offset) {
+  const Work work("select_above", {.bytes = bytes_of(score, chosen_begin, sequence_begin)});
   check("select_above", chosen_begin, score, sequence_begin);
   require(index.numel() >= score.numel(), "select_above: index holds {} rows, expected {} or more", index.numel(),
           score.numel());
   require(!std::isnan(offset), "select_above: the offset is NaN, expected a number");
   if (score.device != Device::kCpu) throw_no_device("select_above", score.device);
   require_finite("select_above", score);
-  return cpu::select_above(index, chosen_begin, score, sequence_begin, offset);
+  const int64_t chosen = cpu::select_above(index, chosen_begin, score, sequence_begin, offset);
+  count_bytes(chosen * int64_t(sizeof(int32_t)));
+  return chosen;
 }
 
 }  // namespace isobath

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "model/activations.h"
 #include "model/config.h"
 
 namespace isobath {
@@ -34,6 +35,7 @@ struct TrainOptions {
   int64_t save_every = 0;    // steps; 0: at the end (and when interrupted)
   int64_t keep = 2;          // newest checkpoints to keep
   int64_t threads = 0;       // 0: as many as there are
+  MemoryOptions memory;
   std::string out = "runs/isobath";
 };
 
@@ -72,6 +74,8 @@ void for_each_train_option(Options& t, Visit visit) {
   visit("train", "save_every", t.save_every, "write a checkpoint every so many steps; 0: at the end only");
   visit("train", "keep", t.keep, "newest checkpoints to keep");
   visit("train", "threads", t.threads, "0: as many as there are cores");
+  visit("train", "recompute", t.memory.recompute,
+        "none, or blocks: keep the inputs of each block only and run it again before its backward pass; same bits");
   visit("train", "out", t.out, "folder of the run");
 }
 template <class Config, class Visit>

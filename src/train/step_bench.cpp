@@ -6,11 +6,11 @@
 
 namespace isobath {
 
-StepBench::StepBench(const ModelConfig& config, int64_t sequences, int64_t T)
+StepBench::StepBench(const ModelConfig& config, int64_t sequences, int64_t T, const MemoryOptions& memory)
     : config_(config),
       sequences_(sequences),
       T_(T),
-      acts_(config, {.sequences = sequences, .T = T, .max_documents = 1}, Purpose::kTrain),
+      acts_(config, {.sequences = sequences, .T = T, .max_documents = 1}, Purpose::kTrain, Allocate::kYes, memory),
       weights_(config),
       gradient_(config),
       products_(config, {.max_rows = sequences * T,

@@ -12,7 +12,7 @@ namespace isobath {
 
 class StepBench {
  public:
-  StepBench(const ModelConfig& config, int64_t sequences, int64_t T);
+  StepBench(const ModelConfig& config, int64_t sequences, int64_t T, const MemoryOptions& memory = {});
   double step_ms();  // runs one step
 
   const ModelConfig& config() const { return config_; }

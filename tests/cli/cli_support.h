@@ -66,6 +66,7 @@ class Program {
   void signal(int number) const {
     if (pid_ > 0) ::kill(pid_, number);
   }
+  pid_t id() const { return pid_; }
   bool running() {
     if (pid_ > 0 && ::waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = 0;
     return pid_ > 0;

@@ -131,10 +131,7 @@ TEST(GradientBits, WithOneThreadAndTwo) {
     set_thread_count(threads);
     TinyModel model(config, limits_for(sequences));
     model.step(TinyBatch(sequences, model.config));
-    std::vector<float> all;
-    for (size_t i = 0; i < model.gradient.list().size(); i++)
-      all.insert(all.end(), model.gradient.at(i).data, model.gradient.at(i).data + model.gradient.at(i).numel());
-    return all;
+    return model.gradients();
   };
   const int threads = thread_count();
   const std::vector<float> one = gradients(1), two = gradients(2);

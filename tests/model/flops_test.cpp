@@ -6,8 +6,8 @@
 
 #include <limits>
 
-#include "base/count.h"
 #include "base/error.h"
+#include "base/work.h"
 #include "support/tiny_cases.h"
 
 namespace isobath {
@@ -25,12 +25,14 @@ class Executed : public ::testing::TestWithParam<TinyCase> {};
 INSTANTIATE_TEST_SUITE_P(Flops, Executed, ::testing::ValuesIn(tiny_cases()), case_name);
 
 TEST_P(Executed, CountIsWhatTheKernelsCounted) {
-  TinyModel model(GetParam().config, limits_for(GetParam().sequences));
-  const TinyBatch batch(GetParam().sequences, model.config);
-  const int64_t forward = counted([&] { model.forward(batch); });
-  const ExecutedCount planned = executed_count(model.config, model.acts, batch.view());
-  EXPECT_EQ(forward, planned.forward);
-  EXPECT_EQ(counted([&] { model.step(batch); }), planned.forward + planned.backward);
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kBlocks}) {
+    TinyModel model(GetParam().config, limits_for(GetParam().sequences), Purpose::kTrain, 3, {.recompute = recompute});
+    const TinyBatch batch(GetParam().sequences, model.config);
+    const int64_t forward = counted([&] { model.forward(batch); });
+    const ExecutedCount planned = executed_count(model.config, model.acts, batch.view());
+    EXPECT_EQ(forward, planned.forward);
+    EXPECT_EQ(counted([&] { model.step(batch); }), planned.forward + planned.backward) << name_of(recompute);
+  }
 }
 
 class ExecutedCausal : public ::testing::TestWithParam<TinyCase> {};

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/count.h"
 #include "base/error.h"
+#include "base/work.h"
 #include "reference/gradient.h"
 #include "reference/router.h"
 #include "support/compare.h"

@@ -154,11 +154,12 @@ struct TinyModel {
   Activations acts;
   Products products;
 
-  TinyModel(ModelConfig c, const BatchLimits& limits, Purpose purpose = Purpose::kTrain, uint64_t seed = 3)
+  TinyModel(ModelConfig c, const BatchLimits& limits, Purpose purpose = Purpose::kTrain, uint64_t seed = 3,
+            const MemoryOptions& memory = {})
       : config(resolved(c, limits.T)),
         weights(config),
         gradient(config),
-        acts(config, limits, purpose),
+        acts(config, limits, purpose, Allocate::kYes, memory),
         products(config, {.max_rows = limits.rows(),
                           .exact = acts.list_sizes(),
                           .head_rows = head_chunk(config, limits.rows()),
@@ -180,6 +181,12 @@ struct TinyModel {
     return forward_loss(weights.weights(), products, acts, config, batch.view());
   }
   RouterActs& router(int64_t l) { return acts.block[size_t(l)].router; }
+  std::vector<float> gradients() const {
+    std::vector<float> all;
+    for (size_t i = 0; i < gradient.list().size(); i++)
+      all.insert(all.end(), gradient.at(i).data, gradient.at(i).data + gradient.at(i).numel());
+    return all;
+  }
   // The rows that block l chose in the last pass.
   std::vector<int32_t> chosen(int64_t l) {
     const CI32 index = router(l).list.index;

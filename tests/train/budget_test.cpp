@@ -91,12 +91,15 @@ TEST(Trainer, plans_the_bytes_of_the_plan_table) {
   const TempDir dir;
   RunConfig c = tiny_run(dir);
   c.data.micro_batch = 2;
-  for (const Topology topology : {Topology::kDense, Topology::kJoint}) {
-    c.model.routing.topology = topology;
-    const auto trainer = trainer_of(c);
-    const ModelConfig& model = trainer->config().model;
-    EXPECT_EQ(trainer->planned_bytes(), plan_table(model, {.sequences = 2, .T = c.data.context}).training_bytes());
-  }
+  for (const Topology topology : {Topology::kDense, Topology::kJoint})
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kBlocks}) {
+      c.model.routing.topology = topology;
+      c.train.memory.recompute = recompute;
+      const auto trainer = trainer_of(c);
+      const ModelConfig& model = trainer->config().model;
+      EXPECT_EQ(trainer->planned_bytes(),
+                plan_table(model, {.sequences = 2, .T = c.data.context}, c.train.memory).training_bytes());
+    }
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ TEST_P(Resume, ten_steps_are_six_and_four) {
   whole_config.train.eval_windows = 2;
   whole_config.train.save_every = 3;
   whole_config.train.threads = 1;
+  whole_config.train.memory.recompute = Recompute::kBlocks;  // another way to the same bits
   const ThreadCount restored(2);
   const Watched whole = run_and_watch(whole_config);
   c.train.threads = 2;
@@ -261,6 +262,7 @@ TEST(ResumeRefuses, other_options_by_name_but_not_where_things_lie) {
   moved.train.keep = 1;
   moved.train.eval_every = 1;
   moved.train.save_every = 1;
+  moved.train.memory.recompute = Recompute::kBlocks;
   const auto trainer = trainer_of(moved);
   trainer->resume(checkpoint);
   EXPECT_EQ(trainer->steps_done(), 3);
