@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import peer_report
@@ -47,6 +48,10 @@ def parse():
     modes = arguments.modes.split(",")
     if arguments.rounds < 1 or not modes or set(modes) - {"eager", "compile"}:
         parser.error("--rounds is at least 1, and --modes names eager, compile or both")
+    if arguments.hidden_size % (2 * arguments.num_attention_heads):
+        parser.error("--hidden-size is a multiple of twice --num-attention-heads: rotary positions turn pairs")
+    if not os.access(arguments.isobath, os.X_OK):
+        parser.error(f"there is no program {arguments.isobath}; `make` builds it, --isobath names another")
     arguments.modes = modes + [mode + "-bf16" for mode in modes if arguments.bf16]
     arguments.models = ("dense", "mod") if arguments.models == "both" else (arguments.models,)
     return arguments
@@ -57,8 +62,14 @@ def shape_flags(arguments):
 
 
 def environment(threads):
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_", "MKL_"))}
-    return env | {"OMP_NUM_THREADS": str(threads)}
+    """What is set for other programs must not slow one of these: bound threads, other kernels.
+
+    How long waiting threads spin before they sleep decides more than anything else on a busy machine (on one of ours a
+    factor of four). Both programs get what Isobath chooses for itself; GOMP_SPINCOUNT=N bench/peers/run tries another.
+    """
+    foreign = ("OMP_", "KMP_", "MKL_", "ONEDNN_", "DNNL_", "TORCH", "MALLOC_", "GLIBC_TUNABLES")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return {"GOMP_SPINCOUNT": "1000"} | env | {"OMP_NUM_THREADS": str(threads)}
 
 
 class Torch:
@@ -67,7 +78,6 @@ class Torch:
     def __init__(self, arguments, model, mode):
         build = ROOT / "build/peers"
         env = environment(arguments.threads) | MALLOC | {
-            "CUDA_VISIBLE_DEVICES": "",
             "TORCHINDUCTOR_CACHE_DIR": str(build / "inductor"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # in the process itself: no others that stay alive beside the timing
         }
@@ -110,14 +120,15 @@ class Isobath:
         self.env, self.model, self.memory = environment(arguments.threads), model, {}
 
     def step_ms(self):
-        process = subprocess.Popen(self.command, env=self.env, text=True, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE)
-        with process.stdout, process.stderr:
-            out, complaint = process.stdout.read(), process.stderr.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
-            sys.exit(f"{' '.join(self.command)}: {complaint.strip()}")
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(self.command, env=self.env, text=True, stdout=subprocess.PIPE, stderr=log)
+            with process.stdout:
+                out = process.stdout.read()
+            _, status, usage = os.wait4(process.pid, 0)  # the one way to learn the peak of this child alone
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if process.returncode != 0:
+                log.seek(0)
+                sys.exit(f"{' '.join(self.command)} failed: {log.read().strip()}")
         self.found = json.loads(out)
         result = self.found[self.model]
         self.flops = result["utilisation_flops"]
@@ -130,6 +141,7 @@ class Isobath:
 
 def measure(arguments):
     """{model: {program: {step_ms: [...], memory}}}, and the machine's peak in each round."""
+
     def say(text):
         print(text, file=sys.stderr, flush=True)
 
@@ -160,7 +172,7 @@ def measure(arguments):
 
 def main():
     arguments = parse()
-    version = subprocess.run([arguments.isobath, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    version = subprocess.check_output([arguments.isobath, "--version"], text=True).strip()
     found = measure(arguments)
     record = {"isobath": version, "shape": {name: getattr(arguments, name) for name in SHAPE}, **found}
     record["summary"] = peer_report.summary(record)

@@ -37,7 +37,7 @@ class Training:
     def __init__(self, shape, mode, bf16):
         torch.manual_seed(1)
         compiled = mode == "compile"
-        # Complex numbers are the fastest way to turn pairs, but the compiler writes no code for them, and none are bf16.
+        # Complex numbers turn pairs fastest, but the compiler writes no code for them, and none are bf16.
         self.model = Model(shape, rotate_real if compiled or bf16 else rotate_complex)
         self.loss = torch.compile(self.model, dynamic=False) if compiled else self.model
         self.optimizer = make_optimizer(self.model)
