@@ -1,10 +1,11 @@
-#include "train/step_bench.h"
+#include "cli/step_bench.h"
 
 #include <chrono>
 
 #include "base/rng.h"
+#include "model/flops.h"
 
-namespace isobath {
+namespace isobath::cli {
 
 StepBench::StepBench(const ModelConfig& config, int64_t sequences, int64_t T, const MemoryOptions& memory)
     : config_(config),
@@ -31,32 +32,40 @@ StepBench::StepBench(const ModelConfig& config, int64_t sequences, int64_t T, co
     begin_.push_back(int32_t(s * T));
     id_.push_back(s);
   }
+  step();
 }
 
-double StepBench::step_ms() {
+StepTime StepBench::step() {
   const int64_t N = sequences_ * T_;
-  const CI32 begin{begin_.data(), {sequences_ + 1}};
-  const Batch batch{.token = {token_.data(), {N}},
-                    .target = {target_.data(), {N}},
-                    .position = {position_.data(), {N}},
+  const CI32 begin = view_of(begin_);
+  const Batch batch{.token = view_of(token_),
+                    .target = view_of(target_),
+                    .position = view_of(position_),
                     .capacity_begin = begin,
                     .segment_begin = begin,
-                    .sequence = {sequence_.data(), {N}},
-                    .sequence_id = {id_.data(), {sequences_}}};
-  const auto start = std::chrono::steady_clock::now();
+                    .sequence = view_of(sequence_),
+                    .sequence_id = view_of(id_, sequences_)};
+  // Between steps others may take and give back memory; what the first step finds is what planning left.
+  if (step_ > 0) before_ = isobath::anonymous_bytes();
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
   forward_backward(weights_.weights(), gradient_.weights(), products_, acts_, config_, batch, {.step = step_},
                    {.targets = N, .rows = N});
+  const Clock::time_point rows_done = Clock::now();
   optimizer_.step(weights_, gradient_, 1e-4, ++step_);
   products_.pack(weights_.weights());
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  const Clock::time_point end = Clock::now();
+  if (before_) grown_ = grown_.value_or(0) + *isobath::anonymous_bytes() - *before_;
+  const auto ms = [](Clock::duration time) { return std::chrono::duration<double, std::milli>(time).count(); };
+  return {.ms = ms(end - start), .parameter_ms = ms(end - rows_done)};
 }
 
-double StepBench::model_flops() const { return double(isobath::model_flops(config_, sequences_, T_).training()); }
-double StepBench::utilisation_flops() const { return double(isobath::utilisation_flops(config_, sequences_, T_)); }
+int64_t StepBench::model_flops() const { return isobath::model_flops(config_, sequences_, T_).training(); }
+int64_t StepBench::utilisation_flops() const { return isobath::utilisation_flops(config_, sequences_, T_); }
 
 int64_t StepBench::planned_bytes() const {
   return 2 * weights_.bytes() + optimizer_.first.bytes() + optimizer_.second.bytes() + products_.bytes() +
          acts_.plan().bytes();
 }
 
-}  // namespace isobath
+}  // namespace isobath::cli
