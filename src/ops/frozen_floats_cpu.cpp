@@ -17,8 +17,8 @@ struct Floats {
   static constexpr int64_t kStepBytes = kPanel * 4;
   template <int V>
   static HWY_INLINE void load(Vec (&w)[V], const std::byte* step, int64_t word) {
-    ISOBATH_UNROLL for (int v = 0; v < V; v++) w[v] =
-        hn::Load(Tag(), reinterpret_cast<const float*>(step) + column<V>(word, v));
+#pragma GCC unroll 16
+    for (int v = 0; v < V; v++) w[v] = hn::Load(Tag(), reinterpret_cast<const float*>(step) + column<V>(word, v));
   }
 };
 struct Bf16s {
@@ -31,12 +31,12 @@ struct Bf16s {
 
 template <class Format>
 struct FloatStrip {
-  static constexpr int kSums = HWY_NAMESPACE::kSums;
+  static constexpr int kRegisters = HWY_NAMESPACE::kRegisters;
 
   template <int R, int V>
   static HWY_INLINE void run(const Block& block, int64_t word) {
     Vec sum[R][V];
-    ISOBATH_UNROLL for (int r = 0; r < R; r++) ISOBATH_UNROLL for (int v = 0; v < V; v++) sum[r][v] = hn::Zero(Tag());
+    set_zero<R, V>(sum);
     const std::byte* step = block.weights;
     Rows<R> x(block.x, block.x_row);
     const bool ask = block.ask_ahead && word == 0;
@@ -44,33 +44,30 @@ struct FloatStrip {
       if (ask) ask_ahead<Format::kStepBytes>(step);
       Vec w[V];
       Format::template load<V>(w, step, word);
-      if constexpr (R > 1) ISOBATH_UNROLL for (int v = 0; v < V; v++) keep(w[v]);
-      ISOBATH_UNROLL for (int r = 0; r < R; r++) {
+      if constexpr (R > 1)
+#pragma GCC unroll 16
+        for (int v = 0; v < V; v++) keep(w[v]);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) {
         const Vec xr = hn::Set(Tag(), x.template at<float>(r));
-        ISOBATH_UNROLL for (int v = 0; v < V; v++) sum[r][v] = hn::MulAdd(w[v], xr, sum[r][v]);
+#pragma GCC unroll 16
+        for (int v = 0; v < V; v++) sum[r][v] = hn::MulAdd(w[v], xr, sum[r][v]);
       }
       x.advance(sizeof(float));
     }
-    store<R, V>(block, word, sum);
-  }
-
-  template <int R, int V>
-  static HWY_INLINE void store(const Block& block, int64_t word, const Vec (&sum)[R][V]) {
-    ISOBATH_UNROLL for (int r = 0; r < R; r++) {
-      if (block.first)
-        for_row<V>(block, r, word, [&](auto at, float* y, int v) HWY_ATTR { at.store(sum[r][v], y); });
-      else
-        for_row<V>(block, r, word,
-                   [&](auto at, float* y, int v) HWY_ATTR { at.store(hn::Add(at.load(y), sum[r][v]), y); });
-    }
+    if (!block.first)
+      for_columns<R, V>(block, word, sum,
+                        [](auto at, const float* y, Vec v) HWY_ATTR { return hn::Add(at.load(y), v); });
+    store_y<R, V>(block, word, sum);
   }
 };
 
 void block_f32(const Block& block) { run_block<FloatStrip<Floats>>(block); }
 void block_bf16(const Block& block) { run_block<FloatStrip<Bf16s>>(block); }
 
-// Two vectors at least are summed for each row, and int8 has two kinds of sums.
-int64_t most_rows(WeightFormat format) { return format == WeightFormat::kInt8 ? kSums / 4 : kSums / 2; }
+int64_t most_rows(WeightFormat format) {
+  return rows_held(format == WeightFormat::kInt8 ? kRegisters / 2 : kRegisters);
+}
 
 }  // namespace isobath::frozen::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -92,12 +92,13 @@ HWY_INLINE Ints four_codes(const QuantizedGroup& group, int64_t k) {
 
 template <class Dots>
 struct Int8Strip {
-  static constexpr int kSums = HWY_NAMESPACE::kSums / 2;  // of a group, and of the groups before
+  static constexpr int kRegisters = HWY_NAMESPACE::kRegisters / 2;  // the others are for sums of one group
 
   template <int R, int V>
   static HWY_INLINE void run(const Block& block, int64_t word) {
     Vec sum[R][V];
-    load<R, V>(sum, block, word);
+    set_zero<R, V>(sum);
+    if (!block.first) load_y<R, V>(block, word, sum);
     const std::byte* step = block.weights;
     Rows<R> x(block.q, block.x_row);
     const bool ask = block.ask_ahead && word == 0;
@@ -107,38 +108,35 @@ struct Int8Strip {
       dots<R, V>(dot, reinterpret_cast<const int32_t*>(step + 2 * kPanel), x, word);
       Vec scale[V];
       load_pairs<V>(scale, step, word);
-      ISOBATH_UNROLL for (int r = 0; r < R; r++) {
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) {
         const Vec scale_x = hn::Set(Tag(), x.template at<QuantizedGroup>(r).scale);
-        ISOBATH_UNROLL for (int v = 0; v < V; v++) sum[r][v] =
-            hn::MulAdd(hn::ConvertTo(Tag(), dot[r][v]), hn::Mul(scale_x, scale[v]), sum[r][v]);
+#pragma GCC unroll 16
+        for (int v = 0; v < V; v++)
+          sum[r][v] = hn::MulAdd(hn::ConvertTo(Tag(), dot[r][v]), hn::Mul(scale_x, scale[v]), sum[r][v]);
       }
       x.advance(sizeof(QuantizedGroup));
     }
-    ISOBATH_UNROLL for (int r = 0; r < R; r++)
-        for_row<V>(block, r, word, [&](auto at, float* y, int v) HWY_ATTR { at.store(sum[r][v], y); });
-  }
-
-  // What the groups before add up to.
-  template <int R, int V>
-  static HWY_INLINE void load(Vec (&sum)[R][V], const Block& block, int64_t word) {
-    ISOBATH_UNROLL for (int r = 0; r < R; r++) {
-      ISOBATH_UNROLL for (int v = 0; v < V; v++) sum[r][v] = hn::Zero(Tag());
-      if (!block.first)
-        for_row<V>(block, r, word, [&](auto at, const float* y, int v) HWY_ATTR { sum[r][v] = at.load(y); });
-    }
+    store_y<R, V>(block, word, sum);
   }
 
   template <int R, int V>
   static HWY_INLINE void dots(Ints (&dot)[R][V], const int32_t* codes, const Rows<R>& x, int64_t word) {
-    ISOBATH_UNROLL for (int r = 0; r < R; r++) ISOBATH_UNROLL for (int v = 0; v < V; v++) dot[r][v] =
-        hn::Set(IntTag(), x.template at<QuantizedGroup>(r).start);
-    ISOBATH_UNROLL for (int64_t k = 0; k < kGroup; k += 4) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 16
+      for (int v = 0; v < V; v++) dot[r][v] = hn::Set(IntTag(), x.template at<QuantizedGroup>(r).start);
+#pragma GCC unroll 16
+    for (int64_t k = 0; k < kGroup; k += 4) {
       decltype(Dots::of_weights(Ints{})) w[V];
-      ISOBATH_UNROLL for (int v = 0; v < V; v++) w[v] =
-          Dots::of_weights(hn::Load(IntTag(), codes + k / 4 * kPanel + column<V>(word, v)));
-      ISOBATH_UNROLL for (int r = 0; r < R; r++) {
+#pragma GCC unroll 16
+      for (int v = 0; v < V; v++)
+        w[v] = Dots::of_weights(hn::Load(IntTag(), codes + k / 4 * kPanel + column<V>(word, v)));
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) {
         const auto xr = Dots::of_x(four_codes(x.template at<QuantizedGroup>(r), k));
-        ISOBATH_UNROLL for (int v = 0; v < V; v++) dot[r][v] = Dots::add(dot[r][v], w[v], xr);
+#pragma GCC unroll 16
+        for (int v = 0; v < V; v++) dot[r][v] = Dots::add(dot[r][v], w[v], xr);
       }
     }
   }
@@ -154,7 +152,8 @@ void block_int8(const Block& block) {
 // 32 values, zeros at the end.
 HWY_INLINE void quantize_group(QuantizedGroup& q, const float* x) {
   Vec most = hn::Zero(Tag()), unsound = most;
-  ISOBATH_UNROLL for (int64_t k = 0; k < kGroup; k += kLanes) {
+#pragma GCC unroll 16
+  for (int64_t k = 0; k < kGroup; k += kLanes) {
     const Vec v = hn::LoadU(Tag(), x + k);
     most = hn::Max(most, hn::Abs(v));
     unsound = hn::MulAdd(v, hn::Zero(Tag()), unsound);  // NaN of NaN and infinity, which the maximum may lose
@@ -164,7 +163,8 @@ HWY_INLINE void quantize_group(QuantizedGroup& q, const float* x) {
   q.scale = (zeros ? 0 : largest / 127) + hn::GetLane(hn::SumOfLanes(Tag(), unsound));
   const Vec inverse = hn::Set(Tag(), zeros ? 0 : 127 / largest);
   Ints sum = hn::Zero(IntTag());
-  ISOBATH_UNROLL for (int64_t k = 0; k < kGroup; k += kLanes) {
+#pragma GCC unroll 16
+  for (int64_t k = 0; k < kGroup; k += kLanes) {
     const Ints rounded = hn::NearestInt(hn::Mul(hn::LoadU(Tag(), x + k), inverse));
     sum = hn::Add(sum, rounded);
     const hn::Rebind<int8_t, Tag> bytes;

@@ -19,22 +19,23 @@ constexpr int64_t kTileRows = 120, kChunkGroups = 96;
 // more rows, arithmetic between the lines keeps the CPU from seeing far enough.
 int64_t asking_rows(WeightFormat format) { return format == WeightFormat::kF32 ? 8 : 4; }
 
+// One block where the registers hold all rows. Several are of eight at most: more rows that lie a multiple of 4 KB
+// apart do not stay in the first-level cache.
+int64_t block_count(WeightFormat format, int64_t M) {
+  const int64_t most = cpu::most_rows(format), of_several = std::min<int64_t>(most, 8);
+  return M <= most ? 1 : (M + of_several - 1) / of_several;
+}
+
 class Walk {
  public:
   Walk(const Weights& weights, float* y, const float* x, const QuantizedGroup* q, int64_t M)
-      : w_(weights),
-        y_(y),
-        x_(x),
-        q_(q),
-        M_(M),
-        most_rows_(cpu::most_rows(weights.format)),
-        blocks_((M + most_rows_ - 1) / most_rows_) {}
+      : w_(weights), y_(y), x_(x), q_(q), M_(M), blocks_(block_count(weights.format, M)) {}
 
   int64_t units() const { return blocks_ * w_.panels(); }
 
   // Units [begin, end): unit u is block u % blocks of panel u / blocks.
   void go(int64_t begin, int64_t end) const {
-    const int64_t tile = std::max<int64_t>(1, kTileRows / most_rows_);
+    const int64_t tile = std::max<int64_t>(1, kTileRows * blocks_ / M_);
     for (int64_t b = 0; b < blocks_; b += tile)
       for (int64_t panel = begin / blocks_; panel * blocks_ < end; panel++) {
         const int64_t first = panel * blocks_;
@@ -84,12 +85,13 @@ class Walk {
   float* y_;
   const float* x_;
   const QuantizedGroup* q_;
-  int64_t M_, most_rows_, blocks_;
+  int64_t M_, blocks_;
 };
 
 }  // namespace
 
 void run(const Weights& weights, float* y, const float* x, const QuantizedGroup* q, int64_t M) {
+  if (M == 0) return;
   const Walk walk(weights, y, x, q, M);
   const int64_t units = walk.units();
   const bool fork = weights.bytes() > kForkBytes || M * weights.N * weights.K > kForkMultiplyAdds;

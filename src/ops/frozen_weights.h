@@ -81,6 +81,7 @@ void run(const Weights& weights, float* y, const float* x, const QuantizedGroup*
 // The terms of one chain for which fp32 products have the bits of Linear's library, or 0 if there are none.
 // Found by trying, once per K.
 int64_t chain_of_linear(int64_t K);
-inline int64_t default_chain(int64_t K) { return K < 512 ? K : 512; }
+// Where there are none, that of oneDNN's AVX-512 kernels: it suits the caches as well as any.
+inline int64_t default_chain(int64_t K) { return K <= 512 ? K : K <= 1024 ? 512 : 1024; }
 
 }  // namespace isobath::frozen
