@@ -71,7 +71,7 @@ nlohmann::json to_json(const PlanTable& t) {
 int run_plan(const Arguments& a) {
   RunConfig run;
   read_toml(a.config, run);
-  a.flags.apply(run);
+  replace_budget(run.train, [&] { a.flags.apply(run); });
   ModelConfig& config = run.model;
   check_sizes(run.data);
   config.vocab_size = a.vocab_size > 0 ? a.vocab_size : Tokenizer::load(run.data.tokenizer).vocab_size();

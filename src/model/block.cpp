@@ -64,7 +64,7 @@ void attention_half(const BlockContext& c, BlockActs& b, std::span<KvSlot> slots
     attention_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), qkv, b.list.segment_begin, heads);
   else
     attend_to_cache(o.as<float>(), qkv.as<float>(), b.list, heads, slots);  // (S,HK)
-  widen(wide_o, o);
+  if (o.storage == Storage::kBf16) widen(wide_o, o.as<Bf16>());
   c.products.o.forward(c.scratch.a.slice(0, S), wide_o);  // (S,D)
 }
 
@@ -79,6 +79,7 @@ void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
     const Stored uv = b.uv.slice(begin, rows);
     const F32 wide_uv = for_products(uv, c.scratch.uv), h = c.scratch.h.slice(0, rows);
     c.products.gate_up.forward(wide_uv, normed.slice(begin, rows));  // (rows,2F)
+    if (m.empty() && uv.storage == Storage::kF32) return;            // h is of no use, and uv is there unrounded
     swiglu_forward(h, uv, wide_uv);                                  // (rows,F)
     if (!m.empty()) c.products.down.forward(m.slice(begin, rows), h);
   });
@@ -113,7 +114,7 @@ void attention_backward_half(const BlockContext& c, const BlockActs& b, BlockWei
   const F32 normed = s.normed.slice(0, S), dqkv = s.qkv.slice(0, S), dout = s.o.slice(0, S);
   const F32 rstd = b.rstd1.slice(0, S), wide_o = for_products(b.o.slice(0, S), s.o);
   const CStored saved = b.saved.slice(0, S), o = b.o.slice(0, S);
-  widen(wide_o, o);
+  if (o.storage == Storage::kBf16) widen(wide_o, o.as<Bf16>());
   c.products.o.backward_weight(add_to(g.o), da, wide_o);
   c.products.o.backward_input(dout, da);  // where wide_o may have been
   attention_backward(dqkv, dout, b.qkv.slice(0, S), o, b.lse.slice(0, S), b.list.segment_begin, heads);

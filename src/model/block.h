@@ -1,5 +1,5 @@
 // A Llama block over a list of rows, without its residual: the router, if there is one, never reaches in here.
-//   a = Attn(norm1(x_list)),  m = MLP(norm2(x_list + a)),  delta = a + m        (design section 3.1)
+//   a = Attn(norm1(x_list)),  m = MLP(norm2(x_list + a)),  delta = a + m        (docs/design.md)
 #pragma once
 
 #include "model/activations.h"

@@ -1,4 +1,4 @@
-// Two counts of work, never mixed (design section 3.7). A multiply-add is 2 FLOPs.
+// Two counts of work, never mixed (docs/design.md). A multiply-add is 2 FLOPs.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,9 @@
 #include "tensor/batch.h"
 
 namespace isobath {
+
+// Rows that training chooses of a capacity run: k; all in a dense block.
+int64_t chosen_rows(const ModelConfig& config, int64_t block, int64_t run_rows);
 
 // Model FLOPs: every matrix product of the forward pass; attention over n rows counts n*n, not halved. What budgets and
 // isoFLOP curves use. Integers: exact.

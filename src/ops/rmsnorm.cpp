@@ -1,6 +1,7 @@
 #include "ops/rmsnorm.h"
 
 #include "base/parallel.h"
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/rows.h"
 
@@ -14,6 +15,7 @@ void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, CStored z, CF32 weight, CF
 void rmsnorm_forward(F32 y, F32 rstd, Stored saved, const RmsNormIn& in, CF32 weight, float eps) {
   const char* op = "rmsnorm_forward";
   const int64_t S = rstd.numel(), N = in.x.rows(), D = weight.numel();
+  const Work work(op, {.bytes = S * D * in.x.item_bytes() + bytes_of(y, rstd, saved, in.index, in.add, weight)});
   require_shape(op, "y", y, {S, D});
   require_shape(op, "x", in.x, {N, D});
   if (!in.add.empty()) require_shape(op, "add", in.add, {S, D});
@@ -24,6 +26,7 @@ void rmsnorm_forward(F32 y, F32 rstd, Stored saved, const RmsNormIn& in, CF32 we
 }
 
 void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd) {
+  const Work work("rmsnorm_apply", {.bytes = bytes_of(y, z, weight, rstd)});
   const Shape shape{rstd.numel(), weight.numel()};
   require_shape("rmsnorm_apply", "y", y, shape);
   require_shape("rmsnorm_apply", "z", z, shape);
@@ -33,6 +36,7 @@ void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd) {
 
 void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, CStored z, CF32 weight, CF32 rstd, F32 partial) {
   const char* op = "rmsnorm_backward";
+  const Work work(op, {.bytes = bytes_of(dz, dweight, dy, z, weight, rstd)});
   const Shape shape{rstd.numel(), weight.numel()};
   require_shape(op, "dz", dz, shape);
   require_shape(op, "z", z, shape);

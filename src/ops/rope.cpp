@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/rows.h"
 
@@ -29,9 +30,18 @@ void check(const char* op, CF32 x, CI32 position, CF32 table, int64_t heads) {
             s, table.rows());
 }
 
+// Whole rows, or in place the heads that are rotated; and the table's rows.
+int64_t rotation_bytes(CStored y, CF32 x, CI32 position, CF32 table, int64_t heads) {
+  const int64_t S = x.rows(), float_bytes = int64_t(sizeof(float));
+  const bool in_place = static_cast<const void*>(y.data) == x.data;
+  const int64_t rows = in_place ? 2 * S * heads * table.cols() * float_bytes : bytes_of(x, y);
+  return rows + std::min(S, table.rows()) * table.cols() * float_bytes + bytes_of(position);
+}
+
 }  // namespace
 
 void rope_table(F32 table, double theta) {
+  const Work work("rope_table", {.bytes = bytes_of(table)});
   require(table.shape.rank() == 2 && table.cols() > 0 && table.cols() % 2 == 0,
           "rope_table: table is {}, expected (positions, K) with K even", table.shape);
   require(theta > 0, "rope_table: theta is {}, expected more than 0", theta);
@@ -40,6 +50,7 @@ void rope_table(F32 table, double theta) {
 }
 
 void rope_forward(Stored y, CF32 x, CI32 position, CF32 table, int64_t heads) {
+  const Work work("rope_forward", {.bytes = rotation_bytes(y, x, position, table, heads)});
   check("rope_forward", x, position, table, heads);
   require_shape("rope_forward", "y", y, x.shape);
   if (x.device == Device::kCpu) return cpu::rope_forward(y, x, position, table, heads);
@@ -47,6 +58,7 @@ void rope_forward(Stored y, CF32 x, CI32 position, CF32 table, int64_t heads) {
 }
 
 void rope_backward(F32 dx, CI32 position, CF32 table, int64_t heads) {
+  const Work work("rope_backward", {.bytes = rotation_bytes(dx, dx, position, table, heads)});
   check("rope_backward", dx, position, table, heads);
   if (dx.device == Device::kCpu) return cpu::rope_backward(dx, position, table, heads);
   throw_no_device("rope_backward", dx.device);

@@ -11,13 +11,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace isobath::HWY_NAMESPACE {
 
-void widen_rows(F32 to, CStored from) {
-  with_format(from, [&](auto rows) {
-    parallel_for(to.rows(), row_grain(to.cols()), [&](int64_t s) HWY_ATTR {
-      const auto* row = rows.row(s);
-      float* wide = to.row(s);
-      for_vectors(to.cols(), [&](auto at, int64_t i) HWY_ATTR { at.store(at.load(row + i), wide + i); });
-    });
+void widen_rows(F32 to, View<const Bf16> from) {
+  parallel_for(to.rows(), row_grain(to.cols()), [&](int64_t s) HWY_ATTR {
+    const Bf16* row = from.row(s);
+    float* wide = to.row(s);
+    for_vectors(to.cols(), [&](auto at, int64_t i) HWY_ATTR { at.store(at.load(row + i), wide + i); });
   });
 }
 
@@ -30,10 +28,7 @@ HWY_EXPORT(widen_rows);
 
 namespace cpu {
 
-void widen(F32 to, CStored from) {
-  if (static_cast<const void*>(from.data) == to.data) return;
-  HWY_DYNAMIC_DISPATCH(widen_rows)(to, from);
-}
+void widen(F32 to, View<const Bf16> from) { HWY_DYNAMIC_DISPATCH(widen_rows)(to, from); }
 
 }  // namespace cpu
 }  // namespace isobath

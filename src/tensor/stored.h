@@ -57,6 +57,7 @@ struct StoredView {
   int64_t cols() const { return shape.cols(); }
   bool empty() const { return data == nullptr; }  // an optional argument that was left out
   int64_t item_bytes() const { return storage == Storage::kF32 ? 4 : 2; }
+  int64_t bytes() const { return empty() ? 0 : shape.numel() * item_bytes(); }
   StoredView slice(int64_t begin, int64_t count) const {
     return {data + begin * cols() * item_bytes(), {count, cols()}, storage, device};
   }
@@ -78,6 +79,11 @@ struct StoredView {
 };
 using Stored = StoredView<false>;
 using CStored = StoredView<true>;
+
+template <bool kConst>
+int64_t bytes_touched(const StoredView<kConst>& view) {
+  return view.bytes();
+}
 
 // f(view) with the view in its own format.
 template <bool kConst, class F>

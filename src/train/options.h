@@ -13,7 +13,7 @@ namespace isobath {
 
 struct DataOptions {
   std::string path;        // text, JSONL or token shards: a file or a folder
-  std::string valid_path;  // empty: the split of design section 6
+  std::string valid_path;  // empty: as Corpus::load says
   std::string tokenizer = "bytes";
   int64_t context = 256;      // T
   int64_t batch = 16;         // sequences per optimizer step
@@ -40,6 +40,7 @@ struct TrainOptions {
 };
 
 struct RunConfig {
+  RunConfig() { model.routing.topology = Topology::kJoint; }  // what the program is for; dense has to be asked for
   ModelConfig model;
   DataOptions data;
   TrainOptions train;

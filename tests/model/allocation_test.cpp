@@ -10,6 +10,7 @@
 #include <functional>
 #include <new>
 
+#include "base/work.h"
 #include "support/tiny_model.h"
 
 namespace {
@@ -117,6 +118,11 @@ TEST_P(Step, AllocatesNothingAfterTheFirst) {
     EXPECT_EQ(allocations_in([&] { model.step(first, {.step = 1}); }), 0);
     EXPECT_EQ(allocations_in([&] { model.step(second, {.step = 2}); }), 0);
     EXPECT_EQ(allocations_in([&] { model.products.pack(model.weights.weights()); }), 0);
+    EXPECT_EQ(allocations_in([&] {
+                const Profile profile;
+                model.step(first, {.step = 3});
+              }),
+              0);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "base/count.h"
+#include "base/work.h"
 #include "support/tiny_cases.h"
 
 namespace isobath {
