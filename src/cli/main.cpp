@@ -113,6 +113,7 @@ int main(int argc, char** argv) {
   Run run;
   add_train(app, run);
   add_eval(app, run);
+  add_calibrate(app, run);
   add_generate(app, run);
   add_inspect(app, run);
   add_plan(app, run);

@@ -20,6 +20,7 @@ LayerRouting together(const std::vector<LayerRouting>& layers) {
   for (const LayerRouting& l : layers) {
     all.routed += l.routed;
     all.rows += l.rows;
+    all.dropped += l.dropped;
     all.agreement += l.agreement;
   }
   return all;
@@ -31,17 +32,34 @@ std::string agreement_text(const Agreement& a) {
                      a.said > 0 ? percent(a.precision()) : "-", a.chosen > 0 ? percent(a.recall()) : "-");
 }
 
+// The rule that a model generates by.
+const char* rule_name(const RoutingConfig& r) {
+  switch (r.router) {
+    case Router::kLearned:
+      return r.choice == Choice::kToken ? "token choice" : name_of(r.causal);
+    case Router::kRandom:
+      return "quantile";
+    case Router::kFirst:
+    case Router::kSpaced:
+      return "position";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string routing_text(const ModelConfig& c) {
   if (c.routed_blocks() == 0) return "dense";
   const RoutingConfig& r = c.routing;
   std::string blocks = fmt::format("every {} of {} blocks", ordinal(r.every), c.num_hidden_layers);
+  if (r.start >= 0) blocks += fmt::format(" from block {}", r.start);
   if (!r.blocks.empty()) blocks = fmt::format("blocks {}", fmt::join(r.blocks, " "));
   std::string capacity = percent(r.capacity[0]);
   for (size_t i = 1; i < r.capacity.size(); i++) capacity += " " + percent(r.capacity[i]);
+  if (r.capacity_schedule != CapacitySchedule::kConstant)
+    capacity += fmt::format(" to {} ({})", percent(r.capacity_last), name_of(r.capacity_schedule));
   return fmt::format("{}, {}, capacity {}, {} gate, {} router, causal rule {}", name_of(r.topology), blocks, capacity,
-                     name_of(r.gate), name_of(r.router), r.router == Router::kRandom ? "quantile" : name_of(r.causal));
+                     name_of(r.gate), name_of(r.router), rule_name(r));
 }
 
 std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePeak& peak) {
@@ -81,6 +99,7 @@ std::string step_line(const StepRecord& r) {
   const LayerRouting all = together(r.layer);
   if (all.rows > 0) {
     text += fmt::format("  routed {}", percent(all.share()));
+    if (all.dropped > 0) text += fmt::format(" ({} dropped)", percent(double(all.dropped) / double(all.rows)));
     if (all.agreement.rows > 0) text += "  " + agreement_text(all.agreement);
   }
   return text + fmt::format("  norm {:.2f}  lr {:.2e}", r.norm.model, r.learning_rate);
@@ -88,6 +107,7 @@ std::string step_line(const StepRecord& r) {
 
 std::string layer_line(const LayerRouting& l) {
   std::string text = fmt::format("block {:>3}  share {:>6}", l.block, percent(l.share()));
+  if (l.dropped > 0) text += fmt::format("  dropped {:>6}", percent(double(l.dropped) / double(l.rows)));
   if (l.agreement.rows > 0) {
     if (l.agreement.said != l.routed) text += fmt::format("  by the rule {:>6}", percent(l.agreement.share()));
     text += "  " + agreement_text(l.agreement);

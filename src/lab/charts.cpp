@@ -95,14 +95,16 @@ Chart router_weights(const Trace& trace) {
   constexpr int64_t kBins = 60;
   Chart chart;
   Json rows = Json::array();
-  chart.table.head = {"block", "5%", "median", "95%", "share above 0"};
+  chart.table.head = {"block", "5%", "median", "95%", "border", "share above it"};
   for (const TracedLayer& layer : trace.layer) {
-    const Histogram h = histogram(layer.score, kBins);
+    std::vector<float> over = layer.score;  // the border is 0 in every row of the chart
+    for (float& r : over) r -= float(layer.border);
+    const Histogram h = histogram(over, kBins);
     std::vector<int64_t> routed(h.count.size(), 0);
     double above = 0;
-    for (size_t n = 0; n < layer.score.size(); n++) {
-      if (layer.routed[n]) routed[h.bin_of(double(layer.score[n]))]++;
-      above += layer.score[n] > 0;
+    for (size_t n = 0; n < over.size(); n++) {
+      if (layer.routed[n]) routed[h.bin_of(double(over[n]))]++;
+      above += over[n] > 0;
     }
     const double all = double(std::max<size_t>(1, layer.score.size()));
     for (size_t bin = 0; bin < h.count.size(); bin++) {
@@ -117,7 +119,8 @@ Chart router_weights(const Trace& trace) {
     const std::vector<double> scores(layer.score.begin(), layer.score.end());
     chart.table.rows.push_back({block_name(layer.block), fmt::format("{:.3f}", quantile(scores, 0.05)),
                                 fmt::format("{:.3f}", quantile(scores, 0.5)),
-                                fmt::format("{:.3f}", quantile(scores, 0.95)), percent(above / all)});
+                                fmt::format("{:.3f}", quantile(scores, 0.95)), fmt::format("{:.3f}", layer.border),
+                                percent(above / all)});
   }
   chart.spec = with_data(kRouterWeights, {{"bins", rows}});
   set_signal(chart.spec, "rows", trace.layer.size());

@@ -58,9 +58,10 @@ void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
   page.chart(shares.spec, shares.table, Page::Numbers::kShown);
 
   const Chart weights = router_weights(trace);
-  page.section("Router weights",
-               "How the routers score tokens. A token whose weight is above 0 (dashed) is routed by "
-               "the rule of causal = bce.");
+  page.section(
+      "Router weights",
+      "How the routers score tokens, less the border of the causal rule: 0 for causal = bce, the threshold for "
+      "causal = threshold. A token to the right of the dashed line is routed by these rules.");
   page.chart(weights.spec, weights.table);
 
   const Chart entropy = entropy_by_depth(trace);

@@ -97,6 +97,8 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
   const bool train = purpose_ == Purpose::kTrain;
   const int64_t S = planned_rows(c, l, limits_, purpose_), N = limits_.rows();
   add(l, "router.score", r.score, {N});
+  if (c.norms_router_input()) add(l, "router.rstd", r.rstd, {N});
+  if (c.has_causal_rule()) add(l, "router.logit", r.logit, {N});
   if (train) add(l, "router.dscore", r.dscore, {N});
   add(l, "router.gate", r.gate, {S});
   if (train) add(l, "router.dgate", r.dgate, {S});
@@ -114,7 +116,6 @@ void Activations::plan_scratch(const ModelConfig& c) {
   const Heads heads = c.heads();
   const int64_t chunk = head_chunk(c, N);
   plan_.add("scratch.select", s.select, {N});
-  plan_.add("scratch.predicted", s.predicted, {N});
   if (c.has_predictor()) plan_.add("scratch.hidden", s.hidden, {N, P});
   if (purpose_ == Purpose::kTrain) {
     plan_.add("scratch.dpredicted", s.dpredicted, {N});

@@ -50,8 +50,20 @@ struct RowList {
   int64_t rows = 0;    // S
 };
 
+// Between the last score that top-k took of a run and the first that it left: what causal = threshold goes by.
+struct Midpoints {
+  double sum = 0;
+  int64_t runs = 0;  // of those that had a row to leave
+  Midpoints& operator+=(const Midpoints& other) {
+    sum += other.sum, runs += other.runs;
+    return *this;
+  }
+};
+
 struct RouterActs {
   F32 score;                 // (N)
+  F32 rstd;                  // (N) 1 / root mean square of the rows, with router_input = normed
+  F32 logit;                 // (N) of the causal rule: routed iff above 0; empty without a rule
   F32 dscore;                // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
   F32 gate, dgate;           // (S)
   I32 index;                 // (S)
@@ -60,7 +72,10 @@ struct RouterActs {
   I32 chosen_begin;          // (runs+1)
   RowList list;              // the choice of the last forward pass
   Agreement agreement;       // of the causal rule with that choice, if top-k made it
-  double auxiliary_sum = 0;  // binary cross-entropy summed over rows
+  int64_t dropped = 0;       // rows that wanted to be chosen and found no place (choice = token, in training)
+  double auxiliary_sum = 0;  // binary cross-entropy summed over rows; with choice = token balance summed over runs
+  double square_sum = 0;     // of the scores, in training with z_weight
+  Midpoints midpoints;       // of the pass, in training with causal = threshold
 };
 
 struct BlockActs {
@@ -87,7 +102,6 @@ struct Scratch {
   F32 dqkv;          // (S,(H+2G)K)
   F32 dout;          // (S,HK)
   F32 partial;       // (kGradChunks, max(D, 2P+1))
-  F32 predicted;     // (N) logits of the causal rule
   F32 dpredicted;    // (N)
   F32 hidden;        // (N,P) of the predictor
   I32 select;        // (N)

@@ -151,6 +151,7 @@ Json to_json(const ModelConfig& c) {
       mod[key] = value;
   });
   if (c.routing.blocks.empty()) mod.erase("blocks");
+  if (c.routing.start < 0) mod.erase("start");
   if (c.routing.capacity.size() == 1) mod["capacity"] = c.routing.capacity[0];
   return json;
 }

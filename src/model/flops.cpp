@@ -38,6 +38,12 @@ BlockFlops block_flops(const ModelConfig& c, int64_t block, int64_t N, int64_t r
 
 }  // namespace
 
+int64_t chosen_rows(const ModelConfig& c, int64_t block, int64_t run_rows) {
+  if (!c.routed(block)) return run_rows;
+  if (c.routing.router == Router::kSpaced) return spaced_rows(c.capacity(block), run_rows);
+  return capacity_rows(c.capacity(block), run_rows);
+}
+
 int64_t ModelFlops::forward() const {
   int64_t sum = head;
   for (const BlockFlops& b : block) sum += b.total();
@@ -53,7 +59,7 @@ ModelFlops model_flops(const ModelConfig& c, CI32 capacity_begin, CI32 segment_b
     if (c.routed(l)) {
       rows = squares = 0;
       for (int64_t s = 0; s + 1 < capacity_begin.numel(); s++) {
-        const int64_t k = capacity_rows(c.capacity(l), capacity_begin[s + 1] - capacity_begin[s]);
+        const int64_t k = chosen_rows(c, l, capacity_begin[s + 1] - capacity_begin[s]);
         rows += k;
         squares += k * k;
       }
@@ -101,8 +107,8 @@ ExecutedCount executed_block(const ModelConfig& c, int64_t block, int64_t N, con
     count.backward += count.forward - (c.routed(block) ? 0 : down);  // only a gate's gradient needs the MLP's output
   if (!c.routed(block)) return count;
   if (c.routing.router == Router::kLearned) {
-    count += {N * D, S * D};                                        // score; its weight gradient, through the gate
-    if (c.routing.causal == Causal::kBce) count.backward += N * D;  // and through the auxiliary loss
+    count += {N * D, S * D};                          // score; its weight gradient, through the gate
+    if (c.has_score_loss()) count.backward += N * D;  // and through losses on the scores
   }
   if (c.has_predictor())  // x gets no gradient
     count += {linear_multiply_adds(N, P, D) + N * P, linear_multiply_adds(N, P, D) + 2 * N * P};

@@ -10,6 +10,9 @@
 
 namespace isobath {
 
+// Rows that training chooses of a capacity run: k; all in a dense block.
+int64_t chosen_rows(const ModelConfig& config, int64_t block, int64_t run_rows);
+
 // Model FLOPs: every matrix product of the forward pass; attention over n rows counts n*n, not halved. What budgets and
 // isoFLOP curves use. Integers: exact.
 struct BlockFlops {

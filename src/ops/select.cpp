@@ -41,6 +41,35 @@ int64_t capacity_rows(double capacity, int64_t sequence_rows) {
   return std::clamp<int64_t>(int64_t(std::floor(capacity * double(sequence_rows) + 1e-9)), 1, sequence_rows);
 }
 
+namespace {
+// Spaced rows among the first p.
+int64_t spaced_before(double capacity, int64_t p) { return int64_t(std::floor(capacity * double(p) + 1e-9)); }
+}  // namespace
+
+bool spaced(double capacity, int64_t p) { return spaced_before(capacity, p + 1) > spaced_before(capacity, p); }
+int64_t spaced_rows(double capacity, int64_t sequence_rows) { return spaced_before(capacity, sequence_rows); }
+
+// Plain code: a few thousand rows of integers.
+int64_t select_spaced(I32 index, I32 chosen_begin, CI32 sequence_begin, double capacity) {
+  const Work work("select_spaced", {.bytes = bytes_of(chosen_begin, sequence_begin)});
+  const int64_t B = sequence_begin.numel() - 1;
+  require_shape("select_spaced", "chosen_begin", chosen_begin, {B + 1});
+  if (index.device != Device::kCpu) throw_no_device("select_spaced", index.device);
+  int64_t chosen = 0;
+  for (int64_t s = 0; s < B; s++) {
+    const int32_t begin = sequence_begin[s], end = sequence_begin[s + 1];
+    const int64_t count = spaced_rows(capacity, end - begin);
+    require(index.numel() >= chosen + count, "select_spaced: index holds {} rows, expected {} or more", index.numel(),
+            chosen + count);
+    chosen_begin[s] = int32_t(chosen);
+    for (int32_t n = begin; n < end; n++)
+      if (spaced(capacity, n - begin)) index[chosen++] = n;
+  }
+  chosen_begin[B] = int32_t(chosen);
+  count_bytes(chosen * int64_t(sizeof(int32_t)));
+  return chosen;
+}
+
 int64_t select_top_k(I32 index, I32 chosen_begin, CF32 score, CI32 sequence_begin, double capacity, I32 scratch) {
   const Work work("select_top_k", {.bytes = bytes_of(score, chosen_begin, sequence_begin)});
   check("select_top_k", chosen_begin, score, sequence_begin);
@@ -63,8 +92,33 @@ int64_t select_above(I32 index, I32 chosen_begin, CF32 score, CI32 sequence_begi
           score.numel());
   require(!std::isnan(offset), "select_above: the offset is NaN, expected a number");
   if (score.device != Device::kCpu) throw_no_device("select_above", score.device);
-  require_finite("select_above", score);
+  for (int64_t n = 0; n < score.numel(); n++)  // infinite is a clear answer: a threshold or an offset may be
+    if (std::isnan(score[n])) fail_work("select_above: the score of row {} is NaN; the run has diverged", n);
   const int64_t chosen = cpu::select_above(index, chosen_begin, score, sequence_begin, offset);
+  count_bytes(chosen * int64_t(sizeof(int32_t)));
+  return chosen;
+}
+
+int64_t select_token(I32 index, I32 chosen_begin, CF32 score, CI32 sequence_begin, double capacity, int64_t& dropped) {
+  const Work work("select_token", {.bytes = bytes_of(score, chosen_begin, sequence_begin)});
+  check("select_token", chosen_begin, score, sequence_begin);
+  if (score.device != Device::kCpu) throw_no_device("select_token", score.device);
+  require_finite("select_token", score);
+  int64_t chosen = 0;
+  dropped = 0;
+  for (int64_t s = 0; s + 1 < sequence_begin.numel(); s++) {
+    chosen_begin[s] = int32_t(chosen);
+    const int64_t most = chosen + capacity_rows(capacity, sequence_begin[s + 1] - sequence_begin[s]);
+    require(index.numel() >= most, "select_token: index holds {} rows, expected {} or more", index.numel(), most);
+    for (int32_t n = sequence_begin[s]; n < sequence_begin[s + 1]; n++) {
+      if (!(score[n] > 0)) continue;
+      if (chosen < most)
+        index[chosen++] = n;
+      else
+        dropped++;
+    }
+  }
+  chosen_begin[sequence_begin.numel() - 1] = int32_t(chosen);
   count_bytes(chosen * int64_t(sizeof(int32_t)));
   return chosen;
 }

@@ -19,6 +19,7 @@ GradientNorms Optimizer::step(WeightSet& weights, WeightSet& gradient, double le
   const std::vector<WeightInfo>& list = weights.list();
   double squares[2] = {0, 0};  // model, predictor
   for (size_t i = 0; i < list.size(); i++) {
+    if (!is_trained(list[i].kind)) continue;
     const double sum = sum_of_squares(gradient.at(i), {partial_.data(), {int64_t(partial_.size())}});
     if (!std::isfinite(sum)) fail_work("the gradient of {} is not finite", list[i].name);
     squares[is_predictor(list[i].kind)] += sum;
@@ -29,6 +30,7 @@ GradientNorms Optimizer::step(WeightSet& weights, WeightSet& gradient, double le
   };
   const float scale[2] = {clip(norms.model), clip(norms.predictor)};
   for (size_t i = 0; i < list.size(); i++) {
+    if (!is_trained(list[i].kind)) continue;
     const AdamW option{.lr = float(learning_rate),
                        .beta1 = float(options_.beta1),
                        .beta2 = float(options_.beta2),

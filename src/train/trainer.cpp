@@ -136,22 +136,38 @@ int64_t Trainer::planned_bytes() const {
 void Trainer::State::accumulate(int64_t first, int64_t count) {
   const int64_t micro = config.data.micro_batch;
   const Loader::Count all = loader.train_count(first, count);
-  const StepScale scale{.targets = all.targets, .rows = all.rows};
+  const StepScale scale{.targets = all.targets, .rows = all.rows, .runs = all.runs};
   const Selection how{.step = step};
-  double loss = 0, auxiliary = 0;
+  double loss = 0, auxiliary = 0, squares = 0;
   for (LayerRouting& layer : record.layer) layer = {.block = layer.block};
+  midpoints.assign(acts.block.size(), {});
   for (int64_t at = 0; at < count; at += micro) {
     const Batch& batch = loader.train(first + at, std::min(micro, count - at));
     loss += forward_backward(model.weights.weights(), gradient.weights(), *model.products, acts, config.model, batch,
                              how, scale);
     if (!std::isfinite(loss)) fail_work("the loss is {}, first seen in {}", loss, first_not_finite(acts, batch.rows()));
     add_routing(record.layer, config.model, acts, batch.rows());
-    for (const BlockActs& b : acts.block) auxiliary += b.router.auxiliary_sum;
+    for (size_t l = 0; l < acts.block.size(); l++) {
+      auxiliary += acts.block[l].router.auxiliary_sum;
+      squares += acts.block[l].router.square_sum;
+      midpoints[l] += acts.block[l].router.midpoints;
+    }
     spent += double(model_flops_of(batch));
   }
   record.loss = loss / double(std::max<int64_t>(1, scale.targets));
-  record.auxiliary = auxiliary / double(std::max<size_t>(1, record.layer.size())) / double(scale.rows);
+  const double layers = double(std::max<size_t>(1, record.layer.size()));
+  const bool balance = config.model.routing.choice == Choice::kToken;
+  record.auxiliary = auxiliary / layers / double(balance ? scale.runs : scale.rows);
+  record.z_loss = squares / layers / double(scale.rows);
   record.tokens += scale.rows;
+}
+
+// Once per optimizer step, whatever its micro-batches.
+void Trainer::State::update_thresholds() {
+  for (size_t l = 0; l < midpoints.size(); l++) {
+    const F32 t = model.weights.weights().block[l].router.threshold;
+    if (!t.empty()) t[0] = next_threshold(t[0], step + 1, midpoints[l], config.model.capacity(int64_t(l)));
+  }
 }
 
 // Sequences that are whole count the same every time; ragged ones are counted as they come.
@@ -172,6 +188,7 @@ void Trainer::State::advance() {
     accumulate(sequences, count);
     record.learning_rate = schedule.at(step + 1);
     record.norm = optimizer.step(model.weights, gradient, record.learning_rate, step + 1);
+    update_thresholds();
   } catch (const Error& error) {
     fail_work("step {}: {}", step + 1, error.what());
   }

@@ -10,6 +10,7 @@ struct Trainer::State {
 
   void advance();  // one step
   void accumulate(int64_t first, int64_t count);
+  void update_thresholds();
   template <class F>
   void guarded(F f);
   int64_t model_flops_of(const Batch& batch);
@@ -32,7 +33,8 @@ struct Trainer::State {
   double spent = 0;       // model FLOPs
   int64_t flops_per_sequence = 0;
   StepRecord record;
-  fs::path saved;  // the newest checkpoint
+  std::vector<Midpoints> midpoints;  // of the step, per block
+  fs::path saved;                    // the newest checkpoint
 };
 
 // Makes the folder of a run, which may hold no other run's checkpoints, and keeps other processes out of it.

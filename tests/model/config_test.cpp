@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <functional>
+#include <numbers>
 
 #include "base/error.h"
 #include "support/test_data.h"
@@ -59,6 +60,13 @@ TEST(Resolve, RefusesByKey) {
       {"model.rms_norm_eps", [](auto& c) { c.rms_norm_eps = std::nan(""); }},
       {"model.rope_theta", [](auto& c) { c.rope_theta = -1; }},
       {"routing.every is 0", [](auto& c) { c.routing.every = 0; }},
+      {"routing.start is 4", [](auto& c) { c.routing.start = 4; }},
+      {"routing.start is -2", [](auto& c) { c.routing.start = -2; }},
+      {"routing.start = 1 and routing.blocks",
+       [](auto& c) {
+         c.routing.start = 1;
+         c.routing.blocks = {1};
+       }},
       {"routing.blocks names block 4",
        [](auto& c) {
          c.routing.blocks = {1, 4};
@@ -76,8 +84,34 @@ TEST(Resolve, RefusesByKey) {
       {"routing.capacity is 0", [](auto& c) { c.routing.capacity = {0}; }},
       {"routing.capacity is 1.1", [](auto& c) { c.routing.capacity = {1.1}; }},
       {"routing.capacity is nan", [](auto& c) { c.routing.capacity = {std::nan("")}; }},
+      {"capacity_last = 0.5 without a schedule", [](auto& c) { c.routing.capacity_last = 0.5; }},
+      {"routing.capacity_last is 0", [](auto& c) { c.routing.capacity_schedule = CapacitySchedule::kLinear; }},
+      {"routing.capacity_last is 1.5",
+       [](auto& c) {
+         c.routing.capacity_schedule = CapacitySchedule::kCosine;
+         c.routing.capacity_last = 1.5;
+       }},
+      {"capacity_schedule = linear does too",
+       [](auto& c) {
+         c.routing.capacity = {0.5, 0.5, 0.5, 0.5};
+         c.routing.capacity_schedule = CapacitySchedule::kLinear;
+         c.routing.capacity_last = 0.5;
+       }},
       {"routes no block", [](auto& c) { c.routing.every = 5; }},
       {"router = random has a causal rule", [](auto& c) { c.routing.router = Router::kRandom; }},
+      {"router = first has a causal rule", [](auto& c) { c.routing.router = Router::kFirst; }},
+      {"router = spaced has the gate 1",
+       [](auto& c) {
+         c.routing.router = Router::kSpaced;
+         c.routing.causal = Causal::kNone;
+         c.routing.gate = Gate::kSigmoid;
+       }},
+      {"router = first goes by positions",
+       [](auto& c) {
+         c.routing.router = Router::kFirst;
+         c.routing.causal = Causal::kNone;
+         c.routing.capacity_scope = Scope::kDocument;
+       }},
       {"router = random has no bias",
        [](auto& c) {
          c.routing.router = Router::kRandom;
@@ -85,6 +119,32 @@ TEST(Resolve, RefusesByKey) {
          c.routing.router_bias = true;
        }},
       {"routing.aux_weight", [](auto& c) { c.routing.aux_weight = -0.1; }},
+      {"choice = token multiplies", [](auto& c) { c.routing.choice = Choice::kToken; }},
+      {"choice = token has a causal rule",
+       [](auto& c) {
+         c.routing.choice = Choice::kToken;
+         c.routing.gate = Gate::kSigmoid;
+       }},
+      {"choice = token needs scores",
+       [](auto& c) {
+         c.routing.choice = Choice::kToken;
+         c.routing.router = Router::kRandom;
+         c.routing.causal = Causal::kNone;
+       }},
+      {"routing.balance_weight is -1", [](auto& c) { c.routing.balance_weight = -1; }},
+      {"routing.z_weight is -1", [](auto& c) { c.routing.z_weight = -1; }},
+      {"router = random reads no rows",
+       [](auto& c) {
+         c.routing.router = Router::kRandom;
+         c.routing.causal = Causal::kNone;
+         c.routing.router_input = RouterInput::kNormed;
+       }},
+      {"router = random has no scores",
+       [](auto& c) {
+         c.routing.router = Router::kRandom;
+         c.routing.causal = Causal::kNone;
+         c.routing.z_weight = 0.1;
+       }},
       {"routing.predictor_width", [](auto& c) { c.routing.predictor_width = -1; }},
   };
   for (const Refused& row : table) {
@@ -134,6 +194,14 @@ TEST(Routing, EveryOtherBlockFromTheSecond) {
   EXPECT_EQ(blocks(), (std::vector<int64_t>{0, 1, 2, 3, 4}));
   c.routing.every = 3;
   EXPECT_EQ(blocks(), (std::vector<int64_t>{2}));
+  c.routing.start = 0;
+  EXPECT_EQ(blocks(), (std::vector<int64_t>{0, 3}));
+  c.routing.start = 1;
+  EXPECT_EQ(blocks(), (std::vector<int64_t>{1, 4}));
+  c.routing.every = 2;
+  c.routing.start = 4;
+  EXPECT_EQ(blocks(), (std::vector<int64_t>{4}));
+  c.routing.start = -1;
   c.routing.blocks = {4, 0};
   EXPECT_EQ(blocks(), (std::vector<int64_t>{0, 4}));
   EXPECT_EQ(c.routed_blocks(), 2);
@@ -142,6 +210,27 @@ TEST(Routing, EveryOtherBlockFromTheSecond) {
   EXPECT_EQ(c.capacity(3), 1);
   EXPECT_EQ(dense_twin(c).routed_blocks(), 0);
   EXPECT_EQ(dense_twin(c).hidden_size, c.hidden_size);
+}
+
+TEST(CapacitySchedule, GoesFromTheFirstRoutedBlockToTheLast) {
+  ModelConfig c = routed();
+  c.num_hidden_layers = 6;
+  c.routing.start = 0;  // 0, 2, 4
+  c.routing.capacity = {0.75};
+  c.routing.capacity_last = 0.25;
+  c.routing.capacity_schedule = CapacitySchedule::kLinear;
+  EXPECT_EQ(c.capacity(0), 0.75);
+  EXPECT_EQ(c.capacity(1), 1) << "dense";
+  EXPECT_NEAR(c.capacity(2), 0.5, 1e-15);
+  EXPECT_EQ(c.capacity(4), 0.25);
+  c.routing.every = 1;
+  c.routing.capacity_schedule = CapacitySchedule::kCosine;
+  EXPECT_EQ(c.capacity(0), 0.75);
+  EXPECT_NEAR(c.capacity(1), 0.5 + 0.25 * std::cos(std::numbers::pi / 5), 1e-15);
+  EXPECT_NEAR(c.capacity(4), 0.5 + 0.25 * std::cos(std::numbers::pi * 4 / 5), 1e-15);
+  EXPECT_EQ(c.capacity(5), 0.25);
+  c.routing.blocks = {3};
+  EXPECT_EQ(c.capacity(3), 0.75) << "the only one is the first";
 }
 
 // ---- config.json
@@ -210,6 +299,13 @@ TEST(ConfigJson, OfADenseModelIsLlamaAndSaysNothingOfRouting) {
   EXPECT_EQ(json["model_type"], "llama");
   EXPECT_EQ(json["architectures"], Json::array({"LlamaForCausalLM"}));
   EXPECT_FALSE(json.contains("mixture_of_depths"));
+}
+
+TEST(ConfigJson, KeepsTheStartAndSaysNothingOfTheUsualOne) {
+  Json json = isobath_json();
+  EXPECT_FALSE(to_json(config_from_json(json, "config.json"))["mixture_of_depths"].contains("start"));
+  json["mixture_of_depths"]["start"] = 0;
+  EXPECT_EQ(to_json(config_from_json(json, "config.json"))["mixture_of_depths"]["start"], 0);
 }
 
 TEST(ConfigJson, OneCapacityIsANumber) {

@@ -116,6 +116,21 @@ TEST(ModelFlops, OfARoutedModelByHand) {
   EXPECT_EQ(model_flops(c, runs, runs).block[0].router, 0);
 }
 
+// Of 7 rows at C = 0.125 top-k takes one, even spacing none.
+TEST(ModelFlops, CountTheRowsThatEachRouterChooses) {
+  ModelConfig c = tiny_routed(0.125, 2);
+  EXPECT_EQ(chosen_rows(c, 0, 7), 7);
+  EXPECT_EQ(chosen_rows(c, 1, 7), 1);
+  EXPECT_EQ(chosen_rows(c, 1, 16), 2);
+  c.routing.causal = Causal::kNone;
+  c.routing.router = Router::kFirst;
+  EXPECT_EQ(chosen_rows(c, 1, 7), 1);
+  c.routing.router = Router::kSpaced;
+  EXPECT_EQ(chosen_rows(c, 1, 7), 0);
+  EXPECT_EQ(chosen_rows(c, 1, 17), 2);
+  EXPECT_EQ(model_flops(c, 2, 17).block[1].rows, 4);
+}
+
 // Attention of a dense block is n*n of each segment, whatever competes for capacity.
 TEST(ModelFlops, OfDenseBlocksCountSegments) {
   const ModelConfig c = tiny_config(1);

@@ -106,6 +106,7 @@ class TinyBatch {
             {id_.data(), {int64_t(id_.size())}}};
   }
   int64_t rows() const { return int64_t(token_.size()); }
+  int64_t runs() const { return int64_t(capacity_begin_.size()) - 1; }
   int64_t targets() const {
     return int64_t(std::count_if(target_.begin(), target_.end(), [](int32_t t) { return t >= 0; }));
   }
@@ -171,7 +172,7 @@ struct TinyModel {
   // One whole step in one micro-batch, from zero gradients.
   double step(const TinyBatch& batch, const Selection& how = {}) {
     fill(gradient, 0);
-    return add_step(batch, how, {.targets = batch.targets(), .rows = batch.rows()});
+    return add_step(batch, how, {.targets = batch.targets(), .rows = batch.rows(), .runs = batch.runs()});
   }
   double add_step(const TinyBatch& batch, const Selection& how, const StepScale& scale) {
     return forward_backward(weights.weights(), gradient.weights(), products, acts, config, batch.view(), how, scale);
@@ -224,7 +225,8 @@ inline reference::NetworkShape reference_shape(const ModelConfig& c) {
           .eps = c.rms_norm_eps,
           .theta = c.rope_theta,
           .tied = c.tie_word_embeddings,
-          .gate = reference::GateForm(int(c.routing.gate))};
+          .gate = reference::GateForm(int(c.routing.gate)),
+          .normed_router = c.norms_router_input()};
 }
 
 inline reference::NamedWeights<double> reference_weights(const WeightSet& set) {
@@ -242,7 +244,7 @@ inline std::vector<reference::Choice> choices_of(TinyModel& model, int64_t N) {
     if (choice.routed) {
       for (const int32_t n : model.chosen(l)) choice.chosen[size_t(n)] = true;
       const float* score = model.router(l).score.data;
-      if (model.config.routing.router == Router::kRandom) choice.score.assign(score, score + N);
+      if (model.config.routing.router != Router::kLearned) choice.score.assign(score, score + N);
     }
     choices.push_back(choice);
   }

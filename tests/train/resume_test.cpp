@@ -23,10 +23,27 @@ struct ResumeCase {
 const ResumeCase kCases[] = {
     {"Dense", [](RunConfig& c) { c.model.routing.topology = Topology::kDense; }},
     {"Bce", [](RunConfig&) {}},
+    {"NormedRouter", [](RunConfig& c) { c.model.routing.router_input = RouterInput::kNormed; }},
     {"Predictor", [](RunConfig& c) { c.model.routing.causal = Causal::kPredictor; }},
+    {"Threshold",
+     [](RunConfig& c) {
+       c.model.routing.causal = Causal::kThreshold;
+       c.model.routing.z_weight = 0.01;
+     }},
+    {"TokenChoice",
+     [](RunConfig& c) {
+       c.model.routing.choice = Choice::kToken;
+       c.model.routing.gate = Gate::kSigmoid;
+       c.model.routing.causal = Causal::kNone;
+     }},
     {"RandomRouter",
      [](RunConfig& c) {
        c.model.routing.router = Router::kRandom;
+       c.model.routing.causal = Causal::kNone;
+     }},
+    {"SpacedRouter",
+     [](RunConfig& c) {
+       c.model.routing.router = Router::kSpaced;
        c.model.routing.causal = Causal::kNone;
      }},
     {"DocumentScope",
@@ -48,6 +65,7 @@ void expect_same(const StepRecord& a, const StepRecord& b) {
   EXPECT_EQ(a.steps, b.steps);
   EXPECT_EQ(a.loss, b.loss) << "step " << a.step;
   EXPECT_EQ(a.auxiliary, b.auxiliary);
+  EXPECT_EQ(a.z_loss, b.z_loss);
   EXPECT_EQ(a.norm.model, b.norm.model);
   EXPECT_EQ(a.norm.predictor, b.norm.predictor);
   EXPECT_EQ(a.learning_rate, b.learning_rate);
@@ -57,6 +75,7 @@ void expect_same(const StepRecord& a, const StepRecord& b) {
   for (size_t i = 0; i < a.layer.size(); i++) {
     EXPECT_EQ(a.layer[i].routed, b.layer[i].routed);
     EXPECT_EQ(a.layer[i].rows, b.layer[i].rows);
+    EXPECT_EQ(a.layer[i].dropped, b.layer[i].dropped);
     EXPECT_EQ(a.layer[i].agreement.both, b.layer[i].agreement.both);
   }
 }

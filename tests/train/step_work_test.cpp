@@ -33,6 +33,7 @@ class Expected {
     for (int64_t l = 0; l < c.num_hidden_layers; l++) {
       const int64_t S = c.routed(l) ? B * capacity_rows(c.capacity(l), T) : N_;
       block(S, T, c.routed(l));
+      if (c.norms_router_input()) add("restore_rows", 2 * S * D + (c.routed(l) ? S : 0));
       if (c.routed(l)) router(S);
       const bool last = l + 1 == c.num_hidden_layers;  // its buffers still hold it
       if (memory.recompute == Recompute::kBlocks && !last) block_again(S, T, c.routed(l));
@@ -99,15 +100,24 @@ class Expected {
   }
   void router(int64_t S) {
     const int64_t bias = c_.routing.router_bias ? 1 : 0, P = c_.predictor_width();
-    add("select_top_k", N_ + S + 2 * (B_ + 1));
+    const bool spaced = c_.routing.router == Router::kSpaced;
+    add(spaced ? "select_spaced" : "select_top_k", (spaced ? 0 : N_) + S + 2 * (B_ + 1));
     add("gate_forward", 3 * S);
-    if (c_.routing.router == Router::kRandom) return;
-    add("router_score", N_ * D + N_ + D + bias);
+    if (c_.routing.router != Router::kLearned) return;
+    const bool normed = c_.norms_router_input();
+    const int64_t rms = normed ? N_ : 0;
+    add(normed ? "router_score_normed" : "router_score", N_ * D + N_ + D + bias + rms);
     add("gate_backward", 4 * S);
-    add("router_backward_weight", S * D + S + 2 * D + 2 * bias);
-    add("router_backward_input", 2 * N_ * D + N_ + D);
-    if (c_.routing.causal != Causal::kNone) add("bce_with_logits", 3 * N_ + S);
-    if (c_.routing.causal == Causal::kBce) add("router_backward_weight", N_ * D + N_ + 2 * D + 2 * bias);
+    add("router_backward_weight", S * D + S + 2 * D + 2 * bias + (normed ? 2 * S : 0));
+    if (normed)
+      add("router_backward_input_normed", 3 * N_ * D + 3 * N_ + D + bias);
+    else
+      add("router_backward_input", 2 * N_ * D + N_ + D);
+    const bool imitates = c_.routing.causal == Causal::kBce || c_.routing.causal == Causal::kPredictor;
+    if (imitates) add("bce_with_logits", 3 * N_ + S);
+    if (c_.routing.choice == Choice::kToken) add("balance_loss", 3 * N_ + B_ + 1);
+    if (c_.routing.z_weight > 0) add("square_loss", 3 * N_);
+    if (c_.has_score_loss()) add("router_backward_weight", N_ * D + N_ + 2 * D + 2 * bias + rms);
     if (c_.routing.causal != Causal::kPredictor) return;
     forward(N_, P, D);
     add("predictor_forward", 2 * N_ * P + N_ + 2 * P + 1);
@@ -128,6 +138,7 @@ class Expected {
   void parameters() {
     Weights unbound;
     for_each_weight(c_, unbound, [&](const WeightInfo& info, F32&) {
+      if (!is_trained(info.kind)) return;
       add("sum_of_squares", info.shape.numel());
       add("adamw_step", 8 * info.shape.numel());
     });
@@ -156,12 +167,23 @@ std::vector<Model> models() {
   random.routing.router = Router::kRandom;
   random.routing.causal = Causal::kNone;
   tied.tie_word_embeddings = true;
+  ModelConfig normed = tiny_routed(0.3, 4);
+  normed.routing.router_input = RouterInput::kNormed;
+  normed.routing.router_bias = true;
+  ModelConfig threshold = tiny_routed();
+  threshold.routing.causal = Causal::kThreshold;
+  threshold.routing.z_weight = 0.1;
+  ModelConfig spaced = random;
+  spaced.routing.router = Router::kSpaced;
   const MemoryOptions recompute{.recompute = Recompute::kBlocks};
   return {{"Dense", tiny_config()},
           {"DenseTied", tied},
           {"Bce", tiny_routed()},
           {"Predictor", predictor},
+          {"Normed", normed},
+          {"Threshold", threshold},
           {"Random", random},
+          {"Spaced", spaced},
           {"DenseRecomputed", tiny_config(), recompute},
           {"BceRecomputed", tiny_routed(), recompute}};
 }
