@@ -44,8 +44,7 @@ void add_threads(CLI::App& command) {
       ->default_str("0");
 }
 
-void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections) {
-  RunConfig defaults;
+void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections, RunConfig defaults) {
   for_each_option(defaults, [&](const char* section, const char* key, auto& value, const char* help) {
     using T = std::decay_t<decltype(value)>;
     if (std::find(sections.begin(), sections.end(), section) == sections.end()) return;
