@@ -1,6 +1,7 @@
 #include "cli/run_text.h"
 
 #include "cli/terminal.h"
+#include "train/train_only.h"
 
 namespace isobath::cli {
 namespace {
@@ -68,9 +69,13 @@ std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePe
   const ModelFlops flops = model_flops(m, 1, c.data.context), dense = model_flops(dense_twin(m), 1, c.data.context);
   const double T = double(c.data.context);
   std::string text;
-  text += fmt::format("model    {} parameters: width {}, {} blocks, {} heads of {}, MLP {}, vocabulary {}\n",
-                      with_letter(double(count_weights(m))), m.hidden_size, m.num_hidden_layers, m.num_attention_heads,
-                      m.head_dim, m.intermediate_size, m.vocab_size);
+  std::string trained;
+  if (!c.train.train_only.empty())
+    trained =
+        fmt::format(" ({} trained: {})", with_letter(double(count_trained(m, c.train.train_only))), c.train.train_only);
+  text += fmt::format("model    {} parameters{}: width {}, {} blocks, {} heads of {}, MLP {}, vocabulary {}\n",
+                      with_letter(double(count_weights(m))), trained, m.hidden_size, m.num_hidden_layers,
+                      m.num_attention_heads, m.head_dim, m.intermediate_size, m.vocab_size);
   text += fmt::format("routing  {}\n", routing_text(m));
   text +=
       fmt::format("compute  {} FLOPs per token forward ({} of the dense twin)\n",

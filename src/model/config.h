@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -188,6 +189,7 @@ void resolve(ModelConfig& config, int64_t T);
 // config.json. Reading keeps unknown keys and refuses by name the ones that change the mathematics and are not built.
 nlohmann::json to_json(const ModelConfig& config);
 ModelConfig config_from_json(const nlohmann::json& json, const std::string& path);
+ModelConfig read_config(const std::filesystem::path& file);
 
 // The same model without routing: the twin that figures are compared with.
 ModelConfig dense_twin(ModelConfig config);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "model/config.h"
 
 namespace isobath {
@@ -120,6 +121,14 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
   c.other = json;
   resolve(c, 1);
   return c;
+}
+
+ModelConfig read_config(const fs::path& file) {
+  try {
+    return config_from_json(Json::parse(read_file(file)), file.string());
+  } catch (const Json::exception& error) {
+    fail("{}: not readable as JSON: {}", file.string(), error.what());
+  }
 }
 
 Json to_json(const ModelConfig& c) {

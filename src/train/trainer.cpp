@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/parallel.h"
 #include "train/metrics.h"
+#include "train/start_from.h"
+#include "train/train_only.h"
 #include "train/trainer_state.h"
 
 namespace isobath {
@@ -80,6 +82,7 @@ RunConfig resolved(RunConfig c, const Tokenizer& tokenizer) {
   c.model.vocab_size = tokenizer.vocab_size();
   c.model.bos_token_id = tokenizer.bos();
   if (tokenizer.eos() >= 0) c.model.eos_token_id = {tokenizer.eos()};
+  if (!c.train.from.empty()) take_vocabulary(c.model, c.train.from, tokenizer.vocab_size());
   resolve(c.model, c.data.context);
   if (c.data.micro_batch == 0) c.data.micro_batch = c.data.batch;
   if (c.model.routing.router == Router::kRandom && c.model.routing.router_seed == 0)
@@ -99,10 +102,12 @@ Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& 
            run.train.memory),
       model(run.model),
       gradient(run.model),
-      optimizer(run.model, {run.train.beta1, run.train.beta2, run.train.weight_decay, run.train.clip}),
+      trained(trained_weights(model.weights.list(), run.train.train_only)),
+      optimizer(run.model, {run.train.beta1, run.train.beta2, run.train.weight_decay, run.train.clip}, trained),
       budget(budget_of(run, loader)),
       schedule{run.train.learning_rate, budget.steps, run.train.warmup, run.train.final_rate} {
   initialize(model.weights, run.train.seed);
+  if (!run.train.from.empty()) read_start(model.weights, run.train.from);
   model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, acts.list_sizes());
   for (int64_t l = 0; l < run.model.num_hidden_layers; l++)
     if (run.model.routed(l)) record.layer.push_back({.block = l});
@@ -164,9 +169,13 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
 
 // Once per optimizer step, whatever its micro-batches.
 void Trainer::State::update_thresholds() {
-  for (size_t l = 0; l < midpoints.size(); l++) {
-    const F32 t = model.weights.weights().block[l].router.threshold;
-    if (!t.empty()) t[0] = next_threshold(t[0], step + 1, midpoints[l], config.model.capacity(int64_t(l)));
+  for (size_t i = 0; i < trained.size(); i++) {
+    const WeightInfo& info = model.weights.list()[i];
+    if (!trained[i] || info.kind != Kind::kRule) continue;
+    RouterWeights& router = model.weights.weights().block[size_t(info.block)].router;
+    float& t = model.weights.at(i)[0];
+    if (&t != router.threshold.data) continue;  // an offset, which is calibrated
+    t = next_threshold(t, step + 1, midpoints[size_t(info.block)], config.model.capacity(info.block));
   }
 }
 

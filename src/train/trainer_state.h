@@ -24,6 +24,7 @@ struct Trainer::State {
   Activations acts;
   Model model;
   WeightSet gradient;
+  std::vector<uint8_t> trained;  // of the list of weights
   Optimizer optimizer;
   Budget budget;
   Schedule schedule;

@@ -30,6 +30,7 @@ const ResumeCase kCases[] = {
        c.model.routing.causal = Causal::kThreshold;
        c.model.routing.z_weight = 0.01;
      }},
+    {"TrainOnly", [](RunConfig& c) { c.train.train_only = "router,*.mlp.*"; }},
     {"TokenChoice",
      [](RunConfig& c) {
        c.model.routing.choice = Choice::kToken;
