@@ -107,7 +107,8 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
   if (const Json* mod = in.find("mixture_of_depths")) {
     if (!mod->is_object()) in.wrong("mixture_of_depths", *mod, "an object");
     const Reader routing{*mod, path};
-    std::vector<std::string> known;
+    std::vector<std::string> known{"annealed"};
+    routing.get("annealed", c.routing.annealed);
     for_each_routing_option(c.routing, [&](auto, const char* key, auto& value, auto) {
       routing.get(key, value);
       known.push_back(key);
@@ -161,6 +162,7 @@ Json to_json(const ModelConfig& c) {
   });
   if (c.routing.blocks.empty()) mod.erase("blocks");
   if (c.routing.start < 0) mod.erase("start");
+  if (c.routing.annealed != 1) mod["annealed"] = c.routing.annealed;
   if (c.routing.capacity.size() == 1) mod["capacity"] = c.routing.capacity[0];
   return json;
 }

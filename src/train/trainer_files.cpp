@@ -143,6 +143,7 @@ void Trainer::resume(const fs::path& checkpoint) {
   s.record.tokens = state.tokens;
   s.record.flops = s.spent = state.flops;
   s.saved = checkpoint;
+  s.set_capacity();
   s.model.products->pack(s.model.weights.weights());
 }
 
