@@ -1,4 +1,4 @@
-// The shape of a model: what is refused and how, defaults, and config.json there and back.
+// The shape of a model: what is refused and how, defaults, which blocks are routed with which capacity.
 #include "model/config.h"
 
 #include <gtest/gtest.h>
