@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "base/parallel.h"
+#include "train/start_from.h"
 
 namespace isobath::cli {
 namespace {
@@ -75,6 +76,19 @@ void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections, R
     }
     option->default_str(shown(value))->group(section);
   });
+}
+
+RunConfig given_options(const std::string& file, const OptionFlags& flags) {
+  const auto over = [&](RunConfig config) {
+    if (!file.empty()) read_toml(file, config);
+    replace_budget(config.train, [&] { flags.apply(config); });
+    return config;
+  };
+  const RunConfig config = over({});
+  if (config.train.from.empty()) return config;
+  RunConfig taken;
+  take_architecture(taken, config.train.from);
+  return over(taken);
 }
 
 }  // namespace isobath::cli

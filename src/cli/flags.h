@@ -41,4 +41,7 @@ class OptionFlags {
   std::vector<std::function<void(RunConfig&)>> given_;
 };
 
+// A run's options as they were given: the defaults, what the model of train.from brings, the file (if any), the flags.
+RunConfig given_options(const std::string& file, const OptionFlags& flags);
+
 }  // namespace isobath::cli

@@ -116,6 +116,7 @@ int main(int argc, char** argv) {
   add_calibrate(app, run);
   add_generate(app, run);
   add_inspect(app, run);
+  add_upcycle(app, run);
   add_plan(app, run);
   add_tokenize(app, run);
   add_bench(app, run);

@@ -65,7 +65,7 @@ StoredState read_state(const fs::path& checkpoint) {
 bool may_change(std::string_view key) {
   return key == "steps" || key == "tokens" || key == "flops" || key == "path" || key == "valid_path" ||
          key == "tokenizer" || key == "out" || key == "keep" || key == "threads" || key == "recompute" ||
-         key.starts_with("eval_") || key.starts_with("save_");
+         key == "from" || key.starts_with("eval_") || key.starts_with("save_");
 }
 
 }  // namespace
@@ -143,6 +143,7 @@ void Trainer::resume(const fs::path& checkpoint) {
   s.record.tokens = state.tokens;
   s.record.flops = s.spent = state.flops;
   s.saved = checkpoint;
+  s.set_capacity();
   s.model.products->pack(s.model.weights.weights());
 }
 

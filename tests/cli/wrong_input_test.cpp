@@ -117,6 +117,8 @@ TEST_F(WrongInput, models) {
   refused({"--head-dim", "5"}, {"head_dim is 5", "even"});
   refused({"--blocks", "4"}, {"routing.blocks", "4", "0 to 3"});
   refused({"--every", "5"}, {"every = 5", "4 blocks"});
+  refused({"--train-only", "rooter"}, {"train.train_only", "rooter"});
+  refused({"--from", "no/such"}, {"no/such"});
   refused({"--router", "random"}, {"router = random", "causal = none"});
   refused({"--max-position-embeddings", "8"}, {"context = 24", "max_position_embeddings = 8"});
 }
