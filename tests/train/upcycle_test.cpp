@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "model/network.h"
 #include "support/compare.h"
 #include "train/start_from.h"
@@ -12,6 +14,13 @@ namespace isobath {
 namespace {
 
 using namespace testing;
+
+RoutingConfig joint(const std::function<void(RoutingConfig&)>& change = {}) {
+  RoutingConfig routing;
+  routing.topology = Topology::kJoint;
+  if (change) change(routing);
+  return routing;
+}
 
 class Upcycled : public ::testing::Test {
  protected:
@@ -38,7 +47,7 @@ class Upcycled : public ::testing::Test {
 };
 
 TEST_F(Upcycled, computes_what_the_dense_model_does_to_the_bit) {
-  RoutingConfig routing{.topology = Topology::kJoint};
+  RoutingConfig routing = joint();
   Model dense(trainer_->model().config());
   for (size_t i = 0; i < dense.weights.list().size(); i++)
     std::copy_n(trainer_->model().weights.at(i).data, dense.weights.at(i).numel(), dense.weights.at(i).data);
@@ -53,7 +62,7 @@ TEST_F(Upcycled, computes_what_the_dense_model_does_to_the_bit) {
 }
 
 TEST_F(Upcycled, takes_its_first_step_as_the_dense_model_and_then_falls) {
-  const auto model = upcycle(trainer_->model(), {.topology = Topology::kJoint, .capacity = {0.25}});
+  const auto model = upcycle(trainer_->model(), joint([](auto& r) { r.capacity = {0.25}; }));
   const fs::path folder = dir_ / "upcycled", dense_folder = dir_ / "dense";
   fs::create_directories(folder);
   fs::create_directories(dense_folder);
@@ -81,11 +90,11 @@ TEST_F(Upcycled, refuses_what_cannot_start_as_the_dense_model) {
     expect_in(error_of([&] { upcycle(dense, routing); }).what(), says);
   };
   wrong({}, "topology = dense routes nothing");
-  wrong({.topology = Topology::kJoint, .gate = Gate::kSigmoid}, "gate = sigmoid");
-  wrong({.topology = Topology::kJoint, .router = Router::kRandom}, "router = random");
-  wrong({.topology = Topology::kJoint, .every = 9}, "routes no block");
-  const auto model = upcycle(dense, {.topology = Topology::kJoint});
-  expect_in(error_of([&] { upcycle(*model, {.topology = Topology::kJoint}); }).what(), "routed already");
+  wrong(joint([](auto& r) { r.gate = Gate::kSigmoid; }), "gate = sigmoid");
+  wrong(joint([](auto& r) { r.router = Router::kRandom; }), "router = random");
+  wrong(joint([](auto& r) { r.every = 9; }), "routes no block");
+  const auto model = upcycle(dense, joint());
+  expect_in(error_of([&] { upcycle(*model, joint()); }).what(), "routed already");
 }
 
 }  // namespace
