@@ -37,6 +37,10 @@ class AnnealedRun {
   }
   // FLOPs of the first `done` of `steps` steps. When capacity has arrived, steps cost the same.
   double spent(int64_t done, int64_t steps) {
+    constexpr double kMost = 1e7;
+    const double length = anneal_of(config_.train, steps).steps;
+    require(length <= kMost,
+            "train.capacity_anneal takes {:.3g} steps, expected at most {:.0e}; name a number of steps", length, kMost);
     double sum = 0;
     for (int64_t step = 1; step <= done; step++) {
       const double cost = double(config_.data.batch) * per_sequence(step, steps);
