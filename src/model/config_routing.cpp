@@ -131,7 +131,8 @@ void check_routing(const ModelConfig& c) {
   require(r.aux_weight >= 0, "routing.aux_weight is {}, expected 0 or more", r.aux_weight);
   require(r.balance_weight >= 0, "routing.balance_weight is {}, expected 0 or more", r.balance_weight);
   require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);
-  require(r.predictor_width >= 0, "routing.predictor_width is {}, expected 0 or more", r.predictor_width);
+  require(r.predictor_width >= 0 && r.predictor_width <= 1 << 20, "routing.predictor_width is {}, expected 0 to {}",
+          r.predictor_width, 1 << 20);
 }
 
 }  // namespace isobath

@@ -9,6 +9,11 @@ namespace {
 
 // With document scopes sequences are ragged: the budget is walked, sequence by sequence as the run will read them.
 Budget walk_budget(const RunConfig& c, Loader& loader) {
+  constexpr double kMostSequences = 1e8;
+  require(c.train.flops < kMostSequences * double(model_flops(c.model, 1, c.data.context).training()),
+          "a budget of {:.3g} FLOPs is over {:.0e} sequences, which are walked one by one with document scopes; lower "
+          "--flops, or give --steps or --tokens",
+          c.train.flops, kMostSequences);
   Budget budget;
   int64_t sequences = 0;
   for (;; sequences++) {
