@@ -9,6 +9,7 @@
 
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "base/work.h"
 #include "ops/adamw.h"
 #include "ops/embedding.h"
 #include "ops/residual_add.h"
@@ -47,113 +48,114 @@ std::vector<int32_t> every(int64_t rows, int64_t step) {
 }
 CI32 view(const std::vector<int32_t>& v) { return {v.data(), {int64_t(v.size())}}; }
 
+// Of the bytes that the op itself says it must move.
 template <class F>
-void measure(benchmark::State& state, int64_t bytes, F f) {
+void measure(benchmark::State& state, F f) {
+  const int64_t before = executed_bytes;
   for (auto _ : state) {
     f();
     benchmark::ClobberMemory();
   }
-  state.counters["GB/s"] =
-      benchmark::Counter(double(bytes) * double(state.iterations()) * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["GB/s"] = benchmark::Counter(double(executed_bytes - before) * 1e-9, benchmark::Counter::kIsRate);
 }
 
 void copy(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{N, D}, {N, D}};
-  measure(state, 8 * N * D,
-          [&] { parallel_for(N, 16, [&](int64_t n) { std::memcpy(a[0].row(n), a[1].row(n), size_t(D) * 4); }); });
+  measure(state, [&] {
+    parallel_for(N, 16, [&](int64_t n) { std::memcpy(a[0].row(n), a[1].row(n), size_t(D) * 4); });
+    count_bytes(bytes_of(a[0], a[1]));
+  });
 }
 
 void read(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{Shape{N, D}};
   std::vector<double> partial(size_t(N * D / kSumChunk + 1));
-  measure(state, 4 * N * D, [&] {
-    benchmark::DoNotOptimize(sum_of_squares(a[0], {partial.data(), {int64_t(partial.size())}}));
-  });
+  measure(state, [&] { benchmark::DoNotOptimize(sum_of_squares(a[0], {partial.data(), {int64_t(partial.size())}})); });
 }
 
 void rmsnorm(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{N, D}, {N, D}, {N}, {D}};
-  measure(state, 8 * N * D, [&] { rmsnorm_forward(a[1], a[2], {}, {a[0], {}, {}}, a[3], 1e-5f); });
+  measure(state, [&] { rmsnorm_forward(a[1], a[2], {}, {a[0], {}, {}}, a[3], 1e-5f); });
 }
 
 void rmsnorm_gather_save(benchmark::State& state) {  // half of the rows, saved
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{2 * N, D}, {N, D}, {N, D}, {N}, {D}};
   const auto index = every(2 * N, 2);
-  measure(state, 12 * N * D, [&] { rmsnorm_forward(a[1], a[3], a[2], {a[0], view(index), {}}, a[4], 1e-5f); });
+  measure(state, [&] { rmsnorm_forward(a[1], a[3], a[2], {a[0], view(index), {}}, a[4], 1e-5f); });
 }
 
 void rmsnorm_add(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{N, D}, {N, D}, {N, D}, {N}, {D}};
-  measure(state, 12 * N * D, [&] { rmsnorm_forward(a[1], a[3], {}, {a[0], {}, a[2]}, a[4], 1e-5f); });
+  measure(state, [&] { rmsnorm_forward(a[1], a[3], {}, {a[0], {}, a[2]}, a[4], 1e-5f); });
 }
 
 void rmsnorm_back(benchmark::State& state) {  // with the second summand: three arrays read, one written
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{N, D}, {N, D}, {N, D}, {N, D}, {N}, {D}, {D}, {kGradChunks, D}};
   rmsnorm_forward(a[1], a[4], {}, {a[0], {}, a[2]}, a[5], 1e-5f);
-  measure(state, 16 * N * D, [&] { rmsnorm_backward(a[3], add_to(a[6]), a[1], {a[0], {}, a[2]}, a[5], a[4], a[7]); });
+  measure(state, [&] { rmsnorm_backward(a[3], add_to(a[6]), a[1], {a[0], {}, a[2]}, a[5], a[4], a[7]); });
 }
 
 void swiglu(benchmark::State& state) {
   const int64_t N = state.range(0), F = state.range(1);
   const Arrays a{{N, F}, {N, 2 * F}};
-  measure(state, 12 * N * F, [&] { swiglu_forward(a[0], a[1]); });
+  measure(state, [&] { swiglu_forward(a[0], a[1]); });
 }
 
 void swiglu_back(benchmark::State& state) {
   const int64_t N = state.range(0), F = state.range(1);
   const Arrays a{{N, F}, {N, 2 * F}, {N, 2 * F}};
-  measure(state, 24 * N * F, [&] { swiglu_backward(a[2], a[0], a[1]); });
+  measure(state, [&] { swiglu_backward(a[2], a[0], a[1]); });
 }
 
 void router(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{N, D}, {N}, {D}};
-  measure(state, 4 * N * D, [&] { router_score(a[1], a[0], a[2], {}); });
+  measure(state, [&] { router_score(a[1], a[0], a[2], {}); });
 }
 
 void router_back_weight(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{N, D}, {N}, {D}, {kGradChunks, D}};
-  measure(state, 4 * N * D, [&] { router_backward_weight(add_to(a[2]), add_to({}), a[1], a[0], {}, a[3]); });
+  measure(state, [&] { router_backward_weight(add_to(a[2]), add_to({}), a[1], a[0], {}, a[3]); });
 }
 
 void router_back_input(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{N, D}, {N}, {D}};
-  measure(state, 8 * N * D, [&] { router_backward_input(a[0], a[1], a[2]); });
+  measure(state, [&] { router_backward_input(a[0], a[1], a[2]); });
 }
 
 void gate(benchmark::State& state) {
   const int64_t N = state.range(0);
   const Arrays a{{N}, {N}};
-  measure(state, 8 * N, [&] { gate_forward(a[0], a[1], {}, Gate::kSigmoid); });
+  measure(state, [&] { gate_forward(a[0], a[1], {}, Gate::kSigmoid); });
 }
 
 void residual_add(benchmark::State& state) {  // to half of the rows, gated
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{2 * N, D}, {N, D}, {N, D}, {N}};
   const auto index = every(2 * N, 2);
-  measure(state, 16 * N * D, [&] { residual_add_forward(a[0], view(index), a[3], a[1], a[2]); });
+  measure(state, [&] { residual_add_forward(a[0], view(index), a[3], a[1], a[2]); });
 }
 
 void residual_add_back(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{2 * N, D}, {N, D}, {N, D}, {N, D}, {N}, {N}};
   const auto index = every(2 * N, 2);
-  measure(state, 16 * N * D, [&] { residual_add_backward(a[3], a[5], a[0], view(index), a[4], a[1], a[2]); });
+  measure(state, [&] { residual_add_backward(a[3], a[5], a[0], view(index), a[4], a[1], a[2]); });
 }
 
 void scatter(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{2 * N, D}, {N, D}, {N, D}};
   const auto index = every(2 * N, 2);
-  measure(state, 16 * N * D, [&] { scatter_add(a[0], view(index), a[1], a[2]); });
+  measure(state, [&] { scatter_add(a[0], view(index), a[1], a[2]); });
 }
 
 std::vector<int32_t> random_tokens(size_t n) {
@@ -166,21 +168,21 @@ void embedding(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{N, D}, {256, D}};
   const auto token = random_tokens(size_t(N));
-  measure(state, 4 * N * D, [&] { embedding_forward(a[0], view(token), a[1]); });
+  measure(state, [&] { embedding_forward(a[0], view(token), a[1]); });
 }
 
 void embedding_back(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{N, D}, {256, D}};
   const auto token = random_tokens(size_t(N));
-  measure(state, 4 * N * D, [&] { embedding_backward(add_to(a[1]), a[0], view(token)); });
+  measure(state, [&] { embedding_backward(add_to(a[1]), a[0], view(token)); });
 }
 
 void adamw(benchmark::State& state) {
   const int64_t n = state.range(0) * state.range(1);
   const Arrays a{{n}, {n}, {n}, {n}};
   for (int64_t i = 0; i < n; i++) a[2][i] *= a[2][i];
-  measure(state, 32 * n, [&] { adamw_step(a[0], a[1], a[2], a[3], {.lr = 1e-5f}, 1, 10); });
+  measure(state, [&] { adamw_step(a[0], a[1], a[2], a[3], {.lr = 1e-5f}, 1, 10); });
 }
 
 // 16 sequences; microseconds are what counts.
@@ -191,7 +193,7 @@ void top_k(benchmark::State& state) {
   std::vector<int32_t> begin(B + 1), chosen(B + 1), index = every(N, 1), scratch = index;
   for (int64_t s = 0; s <= B; s++) begin[size_t(s)] = int32_t(N * s / B);
   const auto list = [](std::vector<int32_t>& v) { return I32{v.data(), {int64_t(v.size())}}; };
-  measure(state, 4 * N, [&] { select_top_k(list(index), list(chosen), a[0], view(begin), 0.125, list(scratch)); });
+  measure(state, [&] { select_top_k(list(index), list(chosen), a[0], view(begin), 0.125, list(scratch)); });
 }
 
 void sizes(benchmark::internal::Benchmark* b) {

@@ -7,6 +7,7 @@
 #include "cli/depth_text.h"
 #include "cli/flags.h"
 #include "cli/run_text.h"
+#include "cli/table_text.h"
 #include "cli/terminal.h"
 #include "lab/report.h"
 
@@ -31,23 +32,6 @@ constexpr const char* kFooter =
     "Passes (exit code 0) when both losses lie under the trigram baseline, the MoD model's causal loss is within 0.03\n"
     "nats of its top-k loss, and every routed block's causal share lies in [C/3, 3C]. With --short: under the\n"
     "bigram baseline instead. An earlier demo in the folder is replaced.";
-
-void print_table(const HtmlTable& table) {
-  std::vector<size_t> width;
-  const auto widen = [&](const std::vector<std::string>& row) {
-    width.resize(std::max(width.size(), row.size()), 0);
-    for (size_t i = 0; i < row.size(); i++) width[i] = std::max(width[i], row[i].size());
-  };
-  const auto print = [&](const std::vector<std::string>& row) {
-    std::string line = fmt::format("{:<{}}", row[0], width[0]);
-    for (size_t i = 1; i < row.size(); i++) line += fmt::format("   {:>{}}", row[i], width[i]);
-    std::printf("%s\n", line.c_str());
-  };
-  widen(table.head);
-  for (const auto& row : table.rows) widen(row);
-  print(table.head);
-  for (const auto& row : table.rows) print(row);
-}
 
 Twin train(const RunConfig& config, Comparison& c, const Tokenizer& tokenizer, const Corpus& corpus) {
   const char* name = config.model.routing.topology == Topology::kDense ? "dense" : "MoD  ";
@@ -124,6 +108,8 @@ int run_demo(Arguments& a) {
       "and %s MoD (%.0f GFLOP/s)\n",
       c.probe.flops, duration_text(c.probe.dense_seconds).c_str(), c.probe.dense_flop_s / 1e9,
       duration_text(c.probe.mod_seconds).c_str(), c.probe.mod_flop_s / 1e9);
+  if (c.probe.dense_flop_s < 0.1e9 * c.peak.fma_gflop_s)
+    std::printf("          (slow for this machine: other programs seem to use it; times below mean little)\n");
   std::fflush(stdout);
 
   catch_signals();
@@ -134,7 +120,7 @@ int run_demo(Arguments& a) {
     return 0;
   }
   std::printf("\n");
-  print_table(comparison_table(c));
+  std::printf("%s", table_text(comparison_table(c)).c_str());
   print_samples(c);
   std::printf("\nMoD, validation text: %s", depth_text(c.mod.trace, tokenizer, kPassage, use_colour(a.colour)).c_str());
   const int code = print_verdicts(c);

@@ -64,17 +64,27 @@ std::string statistics_text(const Generator& generator, const ModelConfig& confi
     reserved += double(s.layer[l].kv_reserved_bytes);
   }
   std::string text =
-      fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s\n", s.prefill_tokens,
+      fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s", s.prefill_tokens,
                   with_letter(s.prefill_tokens_per_second()), drawn, with_letter(s.decode_tokens_per_second()));
+  text += generator.sequences() == 1 ? fmt::format("; ended by: {}\n", finish_name(generator.result(0).finish)) : "\n";
   text += fmt::format("blocks run {:.1f}%", 100 * run / double(std::max<size_t>(1, s.layer.size())));
   if (config.routed_blocks() > 0) {
-    text += "  (routed:";
-    for (size_t l = 0; l < s.layer.size(); l++)
-      if (config.routed(int64_t(l))) text += fmt::format(" {} {:.1f}%", l, 100 * s.share_run(l));
+    const char* before = "  (";
+    for (size_t l = 0; l < s.layer.size(); l++) {
+      if (!config.routed(int64_t(l))) continue;
+      text += fmt::format("{}block {}: {:.1f}%", before, l, 100 * s.share_run(l));
+      before = ", ";
+    }
     text += ")";
   }
   return text + fmt::format("\nKV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(used),
                             100 * used / std::max(1.0, dense), bytes_text(dense), bytes_text(reserved));
+}
+
+// A terminal would take control characters, which a model of bytes may write, for commands.
+void print_text(std::string_view text) {
+  static const bool terminal = output_is_terminal();
+  for (const char c : text) std::putchar(terminal && uint8_t(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c);
 }
 
 void print_json(const Generator& generator) {
@@ -104,10 +114,10 @@ int run_generate(Arguments& a) {
   }
   catch_signals();
   const bool streaming = prompts.size() == 1 && !a.json;
-  if (streaming) std::printf("%s", prompts[0].c_str());
+  if (streaming) print_text(prompts[0]);
   generator.begin(requests, [&](int64_t, std::string_view piece) {
     if (!streaming) return;
-    std::fwrite(piece.data(), 1, piece.size(), stdout);
+    print_text(piece);
     std::fflush(stdout);
   });
   while (generator.step() && !interrupted()) continue;
@@ -116,9 +126,10 @@ int run_generate(Arguments& a) {
   } else if (streaming) {
     std::printf("\n");
   } else {
-    for (int64_t s = 0; s < generator.sequences(); s++)
-      std::printf("--- %lld (%s)\n%s%s\n", static_cast<long long>(s), finish_name(generator.result(s).finish),
-                  prompts[size_t(s)].c_str(), generator.result(s).text.c_str());
+    for (int64_t s = 0; s < generator.sequences(); s++) {
+      std::printf("--- %lld (%s)\n", static_cast<long long>(s), finish_name(generator.result(s).finish));
+      print_text(prompts[size_t(s)] + generator.result(s).text + '\n');
+    }
   }
   if (!a.quiet) std::fprintf(stderr, "%s", statistics_text(generator, loaded.model->config()).c_str());
   return 0;

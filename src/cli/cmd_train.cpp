@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -27,23 +26,19 @@ constexpr const char* kFooter =
     "  isobath train configs/tiny.toml --path text.txt --topology dense --flops 1e12 --out runs/dense\n"
     "  isobath train --resume runs/tiny                 go on where it stopped, to the bit\n"
     "  isobath train --resume runs/tiny --steps 4000    go further; the learning rate follows the new budget\n"
+    "  isobath train --from llama --path text.txt --topology joint --causal predictor --steps 500 \\\n"
+    "      --train-only router,predictor                    a dense model's weights; only the new ones move\n"
     "Ctrl-C saves and exits; so does SIGTERM.";
 
 RunConfig run_config(const Arguments& a) {
-  RunConfig config;
+  if (a.resume.empty()) return given_options(a.config, a.flags);
+  const fs::path checkpoint = find_model_folder(a.resume);
+  RunConfig config = stored_options(checkpoint);
   TrainOptions& t = config.train;
-  if (!a.resume.empty()) {
-    const fs::path checkpoint = find_model_folder(a.resume);
-    config = stored_options(checkpoint);
-    t.out = fs::proximate(fs::canonical(checkpoint).parent_path()).string();
-  }
-  // A budget that is named again takes the place of the stored one, of whichever kind that is.
-  const auto [steps, tokens, flops] =
-      std::tuple(std::exchange(t.steps, 0), std::exchange(t.tokens, 0), std::exchange(t.flops, 0));
-  if (!a.config.empty()) read_toml(a.config, config);
-  a.flags.apply(config);
-  if (t.steps == 0 && t.tokens == 0 && t.flops == 0)
-    std::tie(t.steps, t.tokens, t.flops) = std::tuple(steps, tokens, flops);
+  t.out = fs::proximate(fs::canonical(checkpoint).parent_path()).string();
+  if (!t.from.empty()) t.from = checkpoint.string();  // has all that the model it began with brought
+  if (!a.config.empty()) replace_budget(t, [&] { read_toml(a.config, config); });
+  replace_budget(t, [&] { a.flags.apply(config); });
   return config;
 }
 
@@ -67,6 +62,8 @@ int run_train(const Arguments& a) {
   if (a.peak_gflops > 0) peak.fma_gflop_s = a.peak_gflops;
   Trainer trainer(config, tokenizer, corpus, peak);
   if (!a.resume.empty()) trainer.resume(find_model_folder(a.resume));
+  if (trainer.steps_done() == trainer.budget().steps)
+    std::printf("the budget is spent; to go further name a larger one (--steps, --tokens, --flops)\n");
   if (!a.quiet) std::printf("%s", banner(trainer, corpus, peak).c_str());
   std::fflush(stdout);
 

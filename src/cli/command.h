@@ -11,11 +11,13 @@ using Run = std::function<int()>;  // the exit code
 
 void add_train(CLI::App& app, Run& run);
 void add_eval(CLI::App& app, Run& run);
+void add_calibrate(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
 void add_inspect(CLI::App& app, Run& run);
 void add_plan(CLI::App& app, Run& run);
 void add_tokenize(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
+void add_upcycle(CLI::App& app, Run& run);
 void add_demo(CLI::App& app, Run& run);
 
 }  // namespace isobath::cli

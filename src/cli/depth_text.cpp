@@ -107,10 +107,11 @@ std::string bars(const std::vector<int64_t>& count) {
 std::string router_weight_text(const Trace& trace) {
   std::string out;
   for (const TracedLayer& layer : trace.layer) {
-    const Histogram h = histogram(layer.score, 48);
-    const int64_t above = std::count_if(layer.score.begin(), layer.score.end(), [](float r) { return r > 0; });
-    out += fmt::format("block {:>2}  {:>7.3f} |{}| {:<7.3f} {:.1f}% above 0\n", layer.block, h.low, bars(h.count),
-                       h.edge_of(h.count.size()), 100 * double(above) / double(layer.score.size()));
+    const Histogram h = histogram(layer.score, 48, layer.border);
+    const int64_t above =
+        std::count_if(layer.score.begin(), layer.score.end(), [&](float r) { return r > float(layer.border); });
+    out += fmt::format("block {:>2}  {:>7.3f} |{}| {:<7.3f} {:.1f}% above {:.4g}\n", layer.block, h.low, bars(h.count),
+                       h.edge_of(h.count.size()), 100 * double(above) / double(layer.score.size()), layer.border);
   }
   return out;
 }

@@ -5,14 +5,19 @@
 #include <type_traits>
 
 #include "base/parallel.h"
+#include "train/start_from.h"
 
 namespace isobath::cli {
 namespace {
 
-std::string flag_names(std::string key) {
-  std::string dashed = key;
-  std::replace(dashed.begin(), dashed.end(), '_', '-');
-  return dashed == key ? "--" + key : "--" + dashed + ",--" + key;
+std::string flag_name(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return "--" + key;
+}
+
+// Without the list of words that CLI11's own check would put into the help.
+std::string true_or_false(const std::string& word) {
+  return word == "true" || word == "false" ? "" : word + ", expected true or false";
 }
 
 template <class T>
@@ -40,8 +45,7 @@ void add_threads(CLI::App& command) {
       ->default_str("0");
 }
 
-void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections) {
-  RunConfig defaults;
+void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections, RunConfig defaults) {
   for_each_option(defaults, [&](const char* section, const char* key, auto& value, const char* help) {
     using T = std::decay_t<decltype(value)>;
     if (std::find(sections.begin(), sections.end(), section) == sections.end()) return;
@@ -57,21 +61,34 @@ void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections) {
     CLI::Option* option;
     if constexpr (Enum<T>) {
       option = app.add_option_function<std::string>(
-          flag_names(key), [store](const std::string& word) { store(*parse_name<T>(word)); }, help);
+          flag_name(key), [store](const std::string& word) { store(*parse_name<T>(word)); }, help);
       option->check(CLI::IsMember(std::vector<std::string>(kNames<T>.begin(), kNames<T>.end())));
     } else if constexpr (std::is_same_v<T, bool>) {
       // --key, or --key=false: the word behind a space may be the config
       const auto word = std::make_shared<std::string>();
-      option = app.add_flag(flag_names(key), *word, help)->check(CLI::IsMember({"true", "false"}));
+      option = app.add_flag(flag_name(key), *word, help)->check(true_or_false);
       option->each([store, word](const std::string& given) { store(given == "true"); });
     } else {
-      option = app.add_option_function<T>(flag_names(key), store, help);
+      option = app.add_option_function<T>(flag_name(key), store, help);
       if constexpr (std::is_unsigned_v<T>) option->check(not_negative);
       if constexpr (requires { value.push_back(value[0]); } && !std::is_same_v<T, std::string>)
         option->delimiter(',')->allow_extra_args(false);  // what follows may be the config
     }
     option->default_str(shown(value))->group(section);
   });
+}
+
+RunConfig given_options(const std::string& file, const OptionFlags& flags) {
+  const auto over = [&](RunConfig config) {
+    if (!file.empty()) read_toml(file, config);
+    replace_budget(config.train, [&] { flags.apply(config); });
+    return config;
+  };
+  const RunConfig config = over({});
+  if (config.train.from.empty()) return config;
+  RunConfig taken;
+  take_architecture(taken, config.train.from);
+  return over(taken);
 }
 
 }  // namespace isobath::cli

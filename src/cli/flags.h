@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "train/options.h"
@@ -18,11 +20,19 @@ inline std::string not_negative(const std::string& word) {
 // --threads, which takes effect as it is read.
 void add_threads(CLI::App& command);
 
+// change() sets options; a budget among them takes the place of the one that there was, of whichever kind that is.
+template <class Change>
+void replace_budget(TrainOptions& t, Change change) {
+  const auto before = std::tuple(std::exchange(t.steps, 0), std::exchange(t.tokens, 0), std::exchange(t.flops, 0));
+  change();
+  if (t.steps == 0 && t.tokens == 0 && t.flops == 0) std::tie(t.steps, t.tokens, t.flops) = before;
+}
+
 // Values that were given as flags, applied after the file was read.
 class OptionFlags {
  public:
-  // Adds `--key` (and --key-with-dashes) for every option of the sections.
-  void add(CLI::App& app, const std::vector<std::string>& sections);
+  // Adds --key-with-dashes for every option of the sections. The help shows `defaults`.
+  void add(CLI::App& app, const std::vector<std::string>& sections, RunConfig defaults = {});
   void apply(RunConfig& config) const {
     for (const auto& set : given_) set(config);
   }
@@ -30,5 +40,8 @@ class OptionFlags {
  private:
   std::vector<std::function<void(RunConfig&)>> given_;
 };
+
+// A run's options as they were given: the defaults, what the model of train.from brings, the file (if any), the flags.
+RunConfig given_options(const std::string& file, const OptionFlags& flags);
 
 }  // namespace isobath::cli

@@ -10,6 +10,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -42,8 +43,12 @@ int checked_output(int exit_code) {
 
 int parse_failure(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
   if (error.get_exit_code() == 0) return checked_output(app.exit(error));  // --help, --version
-  const auto named = app.get_subcommands();
-  if (!named.empty()) return report(fmt::format("{}; see 'isobath {} --help'", error.what(), named[0]->get_name()), 2);
+  std::string named;
+  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+    at = at->get_subcommands()[0];
+    named += " " + at->get_name();
+  }
+  if (!named.empty()) return report(fmt::format("{}; see 'isobath{} --help'", error.what(), named), 2);
   std::string commands;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     commands += (commands.empty() ? "" : ", ") + command->get_name();
@@ -51,6 +56,18 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error, const std::
                             : first.starts_with('-') ? "unknown flag " + first
                                                      : "unknown command " + first;
   return report(fmt::format("{}, expected one of {}; see 'isobath --help'", found, commands), 2);
+}
+
+// The words behind the program's name, last first, as CLI11 wants them: 'help train' is 'train --help', and an option
+// may be spelt as in the files, --hidden_size.
+std::vector<std::string> words_of(int argc, char** argv) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (words.size() == 2 && words[0] == "help") words = {words[1], "--help"};
+  if (words == std::vector<std::string>{"help"}) words = {"--help"};
+  for (std::string& word : words)
+    if (word.starts_with("--")) std::replace(word.begin(), std::find(word.begin(), word.end(), '='), '_', '-');
+  std::reverse(words.begin(), words.end());
+  return words;
 }
 
 template <class Integer>
@@ -62,15 +79,17 @@ std::string fits(const std::string& word) {
 
 // CLI11 cuts whole numbers that do not fit down to the largest that does, without a word.
 void refuse_huge_numbers(CLI::App& app) {
-  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    refuse_huge_numbers(*command);
     for (CLI::Option* option : command->get_options()) {
       if (option->get_type_name().starts_with("INT")) option->check(fits<int64_t>);
       if (option->get_type_name().starts_with("UINT")) option->check(fits<uint64_t>);
     }
+  }
 }
 
 // Threads of GNU's OpenMP that wait at a barrier spin for milliseconds before they sleep. Where another program has
-// taken a core, they wait that long at each of a step's barriers for a thread that is not running: steps become ten times
+// taken a core, each of a step's barriers waits that long for a thread that is not running, and steps become ten times
 // slower. Spinning for some 40 microseconds costs nothing on a machine of one's own. The runtime reads its settings
 // before main() begins, so the program is started again; where that cannot be done all works as before, only slower.
 void let_waiting_threads_sleep(char** argv) {
@@ -94,15 +113,17 @@ int main(int argc, char** argv) {
   Run run;
   add_train(app, run);
   add_eval(app, run);
+  add_calibrate(app, run);
   add_generate(app, run);
   add_inspect(app, run);
+  add_upcycle(app, run);
   add_plan(app, run);
   add_tokenize(app, run);
   add_bench(app, run);
   add_demo(app, run);
   refuse_huge_numbers(app);
   try {
-    app.parse(argc, argv);
+    app.parse(words_of(argc, argv));
     return checked_output(run());
   } catch (const CLI::ParseError& error) {
     return parse_failure(app, error, argc > 1 ? argv[1] : "");

@@ -1,11 +1,20 @@
 #include "cli/run_text.h"
 
 #include "cli/terminal.h"
+#include "train/budget.h"
+#include "train/train_only.h"
 
 namespace isobath::cli {
 namespace {
 
 std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
+
+// "2nd", "3rd"; "1st" as "one"
+std::string ordinal(int64_t n) {
+  const bool teen = n / 10 % 10 == 1;
+  const char* ending = teen || n % 10 == 0 || n % 10 > 3 ? "th" : n % 10 == 1 ? "st" : n % 10 == 2 ? "nd" : "rd";
+  return n == 1 ? "one" : fmt::format("{}{}", n, ending);
+}
 
 // Over all layers: the sums, not the mean of the shares.
 LayerRouting together(const std::vector<LayerRouting>& layers) {
@@ -13,14 +22,30 @@ LayerRouting together(const std::vector<LayerRouting>& layers) {
   for (const LayerRouting& l : layers) {
     all.routed += l.routed;
     all.rows += l.rows;
+    all.dropped += l.dropped;
     all.agreement += l.agreement;
   }
   return all;
 }
 
+// base: what "always skip" would score.
 std::string agreement_text(const Agreement& a) {
-  return fmt::format("accuracy {} (always skip: {})  precision {}  recall {}", percent(a.accuracy()),
-                     percent(a.base_rate()), percent(a.precision()), percent(a.recall()));
+  return fmt::format("accuracy {} (base {})  precision {}  recall {}", percent(a.accuracy()), percent(a.base_rate()),
+                     a.said > 0 ? percent(a.precision()) : "-", a.chosen > 0 ? percent(a.recall()) : "-");
+}
+
+// The rule that a model generates by.
+const char* rule_name(const RoutingConfig& r) {
+  switch (r.router) {
+    case Router::kLearned:
+      return r.choice == Choice::kToken ? "token choice" : name_of(r.causal);
+    case Router::kRandom:
+      return "quantile";
+    case Router::kFirst:
+    case Router::kSpaced:
+      return "position";
+  }
+  return "";
 }
 
 }  // namespace
@@ -28,24 +53,35 @@ std::string agreement_text(const Agreement& a) {
 std::string routing_text(const ModelConfig& c) {
   if (c.routed_blocks() == 0) return "dense";
   const RoutingConfig& r = c.routing;
-  std::string blocks = fmt::format("every {} of {} blocks", r.every, c.num_hidden_layers);
+  std::string blocks = fmt::format("every {} of {} blocks", ordinal(r.every), c.num_hidden_layers);
+  if (r.start >= 0) blocks += fmt::format(" from block {}", r.start);
   if (!r.blocks.empty()) blocks = fmt::format("blocks {}", fmt::join(r.blocks, " "));
   std::string capacity = percent(r.capacity[0]);
   for (size_t i = 1; i < r.capacity.size(); i++) capacity += " " + percent(r.capacity[i]);
+  if (r.capacity_schedule != CapacitySchedule::kConstant)
+    capacity += fmt::format(" to {} ({})", percent(r.capacity_last), name_of(r.capacity_schedule));
+  if (r.annealed != 1) capacity += fmt::format(" ({} of the way from 1)", percent(r.annealed));
   return fmt::format("{}, {}, capacity {}, {} gate, {} router, causal rule {}", name_of(r.topology), blocks, capacity,
-                     name_of(r.gate), name_of(r.router), r.router == Router::kRandom ? "quantile" : name_of(r.causal));
+                     name_of(r.gate), name_of(r.router), rule_name(r));
 }
 
 std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePeak& peak) {
   const RunConfig& c = trainer.config();
-  const ModelConfig& m = c.model;
+  ModelConfig m = c.model;
+  m.routing.annealed = 1;  // what it comes to, wherever it is
   const ModelFlops flops = model_flops(m, 1, c.data.context), dense = model_flops(dense_twin(m), 1, c.data.context);
   const double T = double(c.data.context);
   std::string text;
-  text += fmt::format("model    {} parameters: width {}, {} blocks, {} heads of {}, MLP {}, vocabulary {}\n",
-                      with_letter(double(count_weights(m))), m.hidden_size, m.num_hidden_layers, m.num_attention_heads,
-                      m.head_dim, m.intermediate_size, m.vocab_size);
+  std::string trained;
+  if (!c.train.train_only.empty())
+    trained =
+        fmt::format(" ({} trained: {})", with_letter(double(count_trained(m, c.train.train_only))), c.train.train_only);
+  text += fmt::format("model    {} parameters{}: width {}, {} blocks, {} heads of {}, MLP {}, vocabulary {}\n",
+                      with_letter(double(count_weights(m))), trained, m.hidden_size, m.num_hidden_layers,
+                      m.num_attention_heads, m.head_dim, m.intermediate_size, m.vocab_size);
   text += fmt::format("routing  {}\n", routing_text(m));
+  if (const double steps = anneal_of(c.train, trainer.budget().steps).steps; steps > 0 && m.routed_blocks() > 0)
+    text += fmt::format("         capacity falls from 1 over {:.0f} steps\n", steps);
   text +=
       fmt::format("compute  {} FLOPs per token forward ({} of the dense twin)\n",
                   with_letter(double(flops.forward()) / T), percent(double(flops.forward()) / double(dense.forward())));
@@ -56,10 +92,11 @@ std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePe
         "         a pass sees {} of them: sequences end at their last whole document "
         "(--max-documents)\n",
         percent(seen));
-  text += fmt::format("budget   {} steps of {} x {} tokens = {} tokens, {:.4g} FLOPs\n", trainer.budget().steps,
-                      c.data.batch, c.data.context, with_letter(double(trainer.budget().sequences(c.data.batch)) * T),
-                      trainer.budget().flops);
-  text += fmt::format("machine  {}, {} threads, {}, {:.0f} GFLOP/s fp32 at most; {} planned\n", peak.cpu, peak.threads,
+  const double tokens = double(trainer.budget().sequences(c.data.batch)) * T;
+  text += fmt::format("budget   {} steps of {} x {} tokens = {} tokens ({:.3g} passes), {:.4g} FLOPs\n",
+                      trainer.budget().steps, c.data.batch, c.data.context, with_letter(tokens),
+                      tokens / double(corpus.train.size()), trainer.budget().flops);
+  text += fmt::format("machine  {}, threads: {}, {}, {:.0f} GFLOP/s fp32 at most; {} planned\n", peak.cpu, peak.threads,
                       peak.simd, peak.fma_gflop_s, bytes_text(double(trainer.planned_bytes())));
   if (trainer.steps_done() > 0) text += fmt::format("resumed  at step {}\n", trainer.steps_done());
   return text;
@@ -72,32 +109,31 @@ std::string step_line(const StepRecord& r) {
   const LayerRouting all = together(r.layer);
   if (all.rows > 0) {
     text += fmt::format("  routed {}", percent(all.share()));
-    if (all.agreement.rows > 0) {
-      const Agreement& a = all.agreement;
-      text += fmt::format("  rule right {} (always skip {}), precision {}, recall {}", percent(a.accuracy()),
-                          percent(a.base_rate()), percent(a.precision()), percent(a.recall()));
-    }
+    if (all.dropped > 0) text += fmt::format(" ({} dropped)", percent(double(all.dropped) / double(all.rows)));
+    if (all.agreement.rows > 0) text += "  " + agreement_text(all.agreement);
   }
   return text + fmt::format("  norm {:.2f}  lr {:.2e}", r.norm.model, r.learning_rate);
 }
 
 std::string layer_line(const LayerRouting& l) {
   std::string text = fmt::format("block {:>3}  share {:>6}", l.block, percent(l.share()));
-  if (l.agreement.rows > 0)
-    text += fmt::format("  rule's share {:>6}  {}", percent(l.agreement.share()), agreement_text(l.agreement));
+  if (l.dropped > 0) text += fmt::format("  dropped {:>6}", percent(double(l.dropped) / double(l.rows)));
+  if (l.agreement.rows > 0) {
+    if (l.agreement.said != l.routed) text += fmt::format("  by the rule {:>6}", percent(l.agreement.share()));
+    text += "  " + agreement_text(l.agreement);
+  }
   return text;
 }
 
 std::string eval_line(const EvalRecord& r) {
+  if (r.top_k.layer.empty()) return fmt::format("step {}  validation loss {:.4f}", r.step, r.top_k.loss);
   std::string text = fmt::format("step {}  validation loss {:.4f} (top-k)", r.step, r.top_k.loss);
-  if (r.top_k.layer.empty()) text = fmt::format("step {}  validation loss {:.4f}", r.step, r.top_k.loss);
+  if (r.causal) text += fmt::format("  {:.4f} (causal rule)", r.causal->loss);
+  const LayerRouting all = together(r.top_k.layer);
+  if (all.agreement.rows > 0) text += "\n  rule: " + agreement_text(all.agreement);
   if (r.causal) {
-    text += fmt::format("  {:.4f} (causal rule)  causal shares", r.causal->loss);
-    for (const LayerRouting& l : r.causal->layer) text += " " + percent(l.share());
-  }
-  if (!r.top_k.layer.empty() && r.top_k.layer[0].agreement.rows > 0) {
-    const LayerRouting all = together(r.top_k.layer);
-    text += "  " + agreement_text(all.agreement);
+    text += "\n  causal shares:";
+    for (const LayerRouting& l : r.causal->layer) text += fmt::format("  block {} {}", l.block, percent(l.share()));
   }
   return text;
 }

@@ -13,9 +13,9 @@ std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePe
 std::string step_line(const StepRecord& record);
 // Validation losses, shares and agreement.
 std::string eval_line(const EvalRecord& record);
-// "joint, every 2 of 6 blocks, capacity 12.5%, raw gate, learned router, causal rule bce" or "dense"
+// "joint, every 2nd of 6 blocks, capacity 12.5%, raw gate, learned router, causal rule bce" or "dense"
 std::string routing_text(const ModelConfig& config);
-// share and agreement of one layer: "block 3  share 12.1%  accuracy 96.4% (always skip: 87.5%)  precision ..."
+// share and agreement of one layer: "block 3  share 12.1%  accuracy 96.4% (base 87.5%)  precision ..."
 std::string layer_line(const LayerRouting& layer);
 
 }  // namespace isobath::cli

@@ -21,8 +21,8 @@ GeneratorOptions resolved(GeneratorOptions o, const ModelConfig& config) {
   require(!std::isnan(o.depth), "generate: depth is not a number; 0 runs the model as trained");
   require(
       config.has_causal_rule(),
-      "this model was trained with causal = none and has no causal rule to generate with; train it with causal = bce "
-      "or predictor");
+      "this model was trained with causal = none and has no causal rule to generate with; train it with causal = bce, "
+      "predictor or threshold");
   o.max_rows = std::min(o.max_rows, o.sequences * config.max_position_embeddings);
   return o;
 }

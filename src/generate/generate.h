@@ -8,7 +8,7 @@
 // A step feeds every live sequence's unread tokens (its prompt at first, then the token drawn last) as one flat list of
 // rows, in passes of at most max_rows, and draws one token for each. Rows are chosen by the model's causal rule alone,
 // in the prompt too, so a sequence's tokens have the same bits alone, in any batch, in chunks or at once, and after a
-// rollback (design section 2, idea 7). A step allocates nothing but what the caches grow by.
+// rollback. A step allocates nothing but what the caches grow by.
 #pragma once
 
 #include <cstdint>

@@ -166,4 +166,56 @@ const char* const kTokenMap = R"json({
   ]
 })json";
 
+const char* const kScan = R"json({
+  "height": 390, "padding": 2, "autosize": {"type": "fit", "contains": "padding"},
+  "signals": [{"name": "x_title", "value": ""}, {"name": "least_share", "value": 0}, {"name": "most_share", "value": 1},
+    {"name": "low", "value": 0.9}, {"name": "high", "value": 1.1},
+    {"name": "upper", "update": "height * 0.62"}, {"name": "lower", "update": "height * 0.7"}],
+  "scales": [
+    {"name": "x", "type": "point", "domain": {"data": "ratios", "field": "value"}, "range": "width", "padding": 0.25},
+    {"name": "share", "type": "linear", "domain": [{"signal": "least_share"}, {"signal": "most_share"}],
+     "range": [{"signal": "upper"}, 0], "zero": false, "nice": false},
+    {"name": "ratio", "type": "linear", "domain": [{"signal": "low"}, {"signal": "high"}],
+     "range": [{"signal": "height"}, {"signal": "lower"}], "zero": false, "nice": false},
+    {"name": "color", "type": "ordinal", "domain": ["dense", "MoD"], "range": "category"}
+  ],
+  "legends": [{"stroke": "color", "symbolType": "stroke", "symbolStrokeWidth": 3, "orient": "top", "direction":
+    "horizontal", "title": null}],
+  "axes": [
+    {"orient": "bottom", "scale": "x", "title": {"signal": "x_title"}, "ticks": false, "labelPadding": 6},
+    {"orient": "left", "scale": "share", "title": "share of peak", "format": ".0%", "grid": true, "domain": false,
+     "ticks": false, "tickCount": 6, "labelPadding": 6, "titlePadding": 10},
+    {"orient": "left", "scale": "ratio", "title": "time / FLOPs", "format": ".2f", "grid": true, "domain": false,
+     "ticks": false, "tickCount": 4, "labelPadding": 6, "titlePadding": 10}
+  ],
+  "marks": [
+    {"type": "group", "from": {"facet": {"name": "line", "data": "shares", "groupby": "twin"}},
+     "encode": {"update": {"width": {"signal": "width"}, "height": {"signal": "upper"}}},
+     "marks": [
+      {"type": "rule", "from": {"data": "line"}, "encode": {"update": {"x": {"scale": "x", "field": "value"},
+       "y": {"scale": "share", "field": "low"}, "y2": {"scale": "share", "field": "high"},
+       "stroke": {"scale": "color", "field": "twin"}, "strokeOpacity": {"value": 0.5}}}},
+      {"type": "line", "interactive": false, "from": {"data": "line"}, "encode": {"update": {
+       "x": {"scale": "x", "field": "value"}, "y": {"scale": "share", "field": "median"},
+       "stroke": {"scale": "color", "field": "twin"}, "strokeWidth": {"value": 2.5}}}},
+      {"type": "symbol", "style": "card", "from": {"data": "line"}, "encode": {"update": {
+       "x": {"scale": "x", "field": "value"}, "y": {"scale": "share", "field": "median"}, "size": {"value": 60},
+       "fill": {"scale": "color", "field": "twin"}, "strokeWidth": {"value": 1.5}, "tooltip": {"signal":
+       "datum.twin + ' at ' + datum.value + (datum.detail ? ', ' + datum.detail : '') + ': ' + format(datum.median, '.1%') + ' of peak (' + format(datum.low, '.1%') + ' to ' + format(datum.high, '.1%') + ')'"}}}}]},
+    {"type": "line", "style": "ink", "interactive": false, "from": {"data": "ratios"}, "encode": {"update": {
+      "x": {"scale": "x", "field": "value"}, "y": {"scale": "ratio", "field": "limit"}, "strokeOpacity": {"value": 0.6},
+      "strokeDash": {"value": [5, 4]}, "strokeWidth": {"value": 1}, "interpolate": {"value": "step"}}}},
+    {"type": "rule", "from": {"data": "ratios"}, "encode": {"update": {"x": {"scale": "x", "field": "value"},
+      "y": {"scale": "ratio", "field": "low"}, "y2": {"scale": "ratio", "field": "high"},
+      "stroke": {"scale": "color", "field": "twin"}, "strokeOpacity": {"value": 0.5}}}},
+    {"type": "line", "interactive": false, "from": {"data": "ratios"}, "encode": {"update": {
+      "x": {"scale": "x", "field": "value"}, "y": {"scale": "ratio", "field": "median"},
+      "stroke": {"scale": "color", "field": "twin"}, "strokeWidth": {"value": 2.5}}}},
+    {"type": "symbol", "style": "card", "from": {"data": "ratios"}, "encode": {"update": {
+      "x": {"scale": "x", "field": "value"}, "y": {"scale": "ratio", "field": "median"}, "size": {"value": 60},
+      "fill": {"scale": "color", "field": "twin"}, "strokeWidth": {"value": 1.5}, "tooltip": {"signal":
+      "datum.value + (datum.detail ? ', ' + datum.detail : '') + ': MoD takes ' + format(datum.median, '.3f') + ' times what its FLOPs say (' + format(datum.low, '.3f') + ' to ' + format(datum.high, '.3f') + '; goal: ' + format(datum.limit, '.2f') + ')'"}}}}
+  ]
+})json";
+
 }  // namespace isobath

@@ -95,14 +95,16 @@ Chart router_weights(const Trace& trace) {
   constexpr int64_t kBins = 60;
   Chart chart;
   Json rows = Json::array();
-  chart.table.head = {"block", "5%", "median", "95%", "share above 0"};
+  chart.table.head = {"block", "5%", "median", "95%", "border", "share above it"};
   for (const TracedLayer& layer : trace.layer) {
-    const Histogram h = histogram(layer.score, kBins);
+    std::vector<float> over = layer.score;  // the border is 0 in every row of the chart
+    for (float& r : over) r -= float(layer.border);
+    const Histogram h = histogram(over, kBins);
     std::vector<int64_t> routed(h.count.size(), 0);
     double above = 0;
-    for (size_t n = 0; n < layer.score.size(); n++) {
-      if (layer.routed[n]) routed[h.bin_of(double(layer.score[n]))]++;
-      above += layer.score[n] > 0;
+    for (size_t n = 0; n < over.size(); n++) {
+      if (layer.routed[n]) routed[h.bin_of(double(over[n]))]++;
+      above += over[n] > 0;
     }
     const double all = double(std::max<size_t>(1, layer.score.size()));
     for (size_t bin = 0; bin < h.count.size(); bin++) {
@@ -117,7 +119,8 @@ Chart router_weights(const Trace& trace) {
     const std::vector<double> scores(layer.score.begin(), layer.score.end());
     chart.table.rows.push_back({block_name(layer.block), fmt::format("{:.3f}", quantile(scores, 0.05)),
                                 fmt::format("{:.3f}", quantile(scores, 0.5)),
-                                fmt::format("{:.3f}", quantile(scores, 0.95)), percent(above / all)});
+                                fmt::format("{:.3f}", quantile(scores, 0.95)), fmt::format("{:.3f}", layer.border),
+                                percent(above / all)});
   }
   chart.spec = with_data(kRouterWeights, {{"bins", rows}});
   set_signal(chart.spec, "rows", trace.layer.size());
@@ -179,6 +182,38 @@ Chart token_map(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) 
   chart.spec = with_data(kTokenMap, {{"cells", cells}, {"letters", letters}});
   set_signal(chart.spec, "tokens", count);
   set_signal(chart.spec, "blocks", trace.blocks);
+  return chart;
+}
+
+Chart scan_chart(const ScanAxis& axis) {
+  Chart chart;
+  Json shares = Json::array(), ratios = Json::array();
+  double least = 1, most = 0, low = 1, high = 1;
+  for (const ScanPoint& p : axis.points) {
+    const auto add = [&](Json& rows, const char* twin, const Spread& s, double unit) {
+      rows.push_back({{"twin", twin},
+                      {"value", p.value},
+                      {"detail", p.detail},
+                      {"low", s.low / unit},
+                      {"median", s.median / unit},
+                      {"high", s.high / unit},
+                      {"limit", p.limit}});
+    };
+    add(shares, "dense", p.dense_share, 1);
+    add(shares, "MoD", p.mod_share, 1);
+    add(ratios, "MoD", p.time_ratio, p.flop_ratio);
+    least = std::min({least, p.dense_share.low, p.mod_share.low});
+    most = std::max({most, p.dense_share.high, p.mod_share.high});
+    low = std::min(low, p.time_ratio.low / p.flop_ratio);
+    high = std::max({high, p.time_ratio.high / p.flop_ratio, p.limit});
+  }
+  chart.spec = with_data(kScan, {{"shares", shares}, {"ratios", ratios}});
+  set_signal(chart.spec, "x_title", axis.name);
+  set_signal(chart.spec, "least_share", std::floor(20 * least) / 20);
+  set_signal(chart.spec, "most_share", std::ceil(20 * most) / 20);
+  set_signal(chart.spec, "low", low - 0.02);
+  set_signal(chart.spec, "high", high + 0.02);
+  chart.table = scan_table(axis);
   return chart;
 }
 

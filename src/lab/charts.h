@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lab/html.h"
+#include "lab/scan.h"
 #include "lab/twins.h"
 
 namespace isobath {
@@ -16,5 +17,6 @@ Chart routing_shares(const Trace& trace);    // share per layer against C/3, C, 
 Chart router_weights(const Trace& trace);    // a histogram per routed block
 Chart entropy_by_depth(const Trace& trace);  // quartiles of entropy for each number of routed blocks
 Chart token_map(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens);  // tokens x blocks
+Chart scan_chart(const ScanAxis& axis);  // shares of peak, and time over FLOPs of MoD against dense
 
 }  // namespace isobath

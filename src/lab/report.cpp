@@ -58,9 +58,10 @@ void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
   page.chart(shares.spec, shares.table, Page::Numbers::kShown);
 
   const Chart weights = router_weights(trace);
-  page.section("Router weights",
-               "How the routers score tokens. A token whose weight is above 0 (dashed) is routed by "
-               "the rule of causal = bce.");
+  page.section(
+      "Router weights",
+      "How the routers score tokens, less the border of the causal rule: 0 for causal = bce, the threshold for "
+      "causal = threshold. A token to the right of the dashed line is routed by these rules.");
   page.chart(weights.spec, weights.table);
 
   const Chart entropy = entropy_by_depth(trace);
@@ -118,15 +119,16 @@ HtmlTable comparison_table(const Comparison& c) {
 
 std::string comparison_page(const Comparison& c, const Tokenizer& tokenizer, const std::string& vega) {
   const ModelConfig& model = c.mod.config.model;
-  Page page("A dense model and its Mixture-of-Depths twin",
-            fmt::format("{} blocks of width {}, context {}, trained on {} with {}FLOPs each: what a probe of this "
-                        "machine ({}, threads: {}) said takes {:.0f} s in all. The twin routes {} of its blocks; each "
-                        "takes {:.1f}% of the tokens.",
-                        model.num_hidden_layers, model.hidden_size, c.mod.config.data.context,
-                        fs::path(c.mod.config.data.path).filename().string(), with_letter(c.probe.flops), c.peak.cpu,
-                        c.peak.threads, c.probe.dense_seconds + c.probe.mod_seconds, model.routed_blocks(),
-                        100 * model.capacity(c.mod.trace.layer.empty() ? 0 : c.mod.trace.layer[0].block)),
-            vega);
+  Page page(
+      "A dense model and its Mixture-of-Depths twin",
+      fmt::format("{} blocks of width {}, context {}, trained on {} with {}FLOPs each, a budget fixed by a "
+                  "probe of this machine ({}, threads: {}; {:.0f} s for both). The twin routes {} of its blocks; each "
+                  "takes {:.1f}% of the tokens.",
+                  model.num_hidden_layers, model.hidden_size, c.mod.config.data.context,
+                  fs::path(c.mod.config.data.path).filename().string(), with_letter(c.probe.flops), c.peak.cpu,
+                  c.peak.threads, c.probe.dense_seconds + c.probe.mod_seconds, model.routed_blocks(),
+                  100 * model.capacity(c.mod.trace.layer.empty() ? 0 : c.mod.trace.layer[0].block)),
+      vega);
   page.section("Side by side",
                fmt::format("{} tokens to train on, {} held out. Baselines on the same windows, in nats per token: "
                            "unigram {:.4f}, bigram {:.4f}, trigram {:.4f}.",

@@ -1,6 +1,7 @@
 #include "lab/trace.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "model/network.h"
@@ -20,6 +21,14 @@ void record(Trace& trace, const ModelConfig& config, const Activations& acts, in
     layer.routing.rows += rows;
   }
   trace.entropy.insert(trace.entropy.end(), acts.entropy.data, acts.entropy.data + rows);
+}
+
+// Where scores are parted by the causal rule; an infinite border parts nothing and shows nothing.
+double border_of(const Model& model, int64_t block) {
+  const RouterWeights& router = model.weights.weights().block[size_t(block)].router;
+  double border = router.threshold.empty() ? 0 : double(router.threshold[0]);
+  if (!router.offset.empty() && !model.config().has_predictor()) border -= double(router.offset[0]);
+  return std::isfinite(border) ? border : 0;
 }
 
 }  // namespace
@@ -53,7 +62,12 @@ Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Sele
   trace.token.assign(tokens.begin(), tokens.end());
   for (int64_t l = 0; l < config.num_hidden_layers; l++)
     if (config.routed(l))
-      trace.layer.push_back({.block = l, .capacity = config.capacity(l), .routed{}, .score{}, .routing = {.block = l}});
+      trace.layer.push_back({.block = l,
+                             .capacity = config.capacity(l),
+                             .routed{},
+                             .score{},
+                             .border = border_of(model, l),
+                             .routing = {.block = l}});
 
   // One token more than is looked at: the last row's target, whatever it is.
   std::vector<std::vector<int32_t>> documents{trace.token};

@@ -24,6 +24,7 @@ struct TracedLayer {
   double capacity = 0;
   std::vector<uint8_t> routed;  // (N) whether the token went through
   std::vector<float> score;     // (N) router weight r
+  double border = 0;            // the weight above which a rule that reads weights routes
   LayerRouting routing;         // share of this choice; agreement of the causal rule with top-k
   double share() const { return routing.share(); }
 };

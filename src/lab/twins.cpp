@@ -126,7 +126,7 @@ TwinSetup twin_setup(const TwinOptions& options) {
   TwinSetup setup{options, common_config(options), common_config(options)};
   setup.dense.train.out = (options.out / "dense").string();
   setup.mod.train.out = (options.out / "mod").string();
-  setup.mod.model.routing.topology = Topology::kJoint;
+  setup.dense.model.routing.topology = Topology::kDense;
   setup.mod.model.routing.every = 2;
   setup.mod.model.routing.capacity = {0.125};
   setup.mod.model.routing.causal = Causal::kBce;
@@ -220,9 +220,10 @@ std::vector<Verdict> judge(const Comparison& c) {
 std::string winner(const Comparison& c) {
   const double dense = c.dense.evaluation.top_k.loss;
   const double mod = c.mod.evaluation.causal ? c.mod.evaluation.causal->loss : c.mod.evaluation.top_k.loss;
-  const std::string by = fmt::format("{:.4f} nats per token", std::abs(dense - mod));
-  return mod < dense ? "At equal training FLOPs the MoD model (causal) is better by " + by
-                     : "At equal training FLOPs the dense model is better by " + by;
+  return fmt::format("At equal training FLOPs the {} is better by {:.4f} nats per token ({})",
+                     mod < dense ? "MoD model (causal)" : "dense model", std::abs(dense - mod),
+                     c.options.quick ? "a short run: too little training to judge by"
+                                     : "one seed, one budget: other ones may say otherwise");
 }
 
 }  // namespace isobath

@@ -24,10 +24,12 @@ int64_t head_chunk(const ModelConfig& c, int64_t rows) {
   return std::min(rows, chunk);
 }
 
-Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpose purpose, Allocate allocate)
+Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpose purpose, Allocate allocate,
+                         const MemoryOptions& memory)
     : block(size_t(c.num_hidden_layers)),
       limits_(limits),
       purpose_(purpose),
+      memory_(purpose == Purpose::kTrain ? memory : MemoryOptions()),
       block_bytes_(size_t(c.num_hidden_layers)) {
   const int64_t N = limits.rows(), D = c.hidden_size;
   plan_.add("x", x, {N, D});
@@ -37,12 +39,7 @@ Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpos
   plan_.add("rope", rope, {c.max_position_embeddings, c.head_dim});
   for (int64_t l = 0; l < c.num_hidden_layers; l++)
     if (c.routed(l)) plan_router(c, l);
-  const int64_t shared = plan_.mark();
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
-    if (purpose == Purpose::kForward) plan_.rewind(shared);
-    plan_block(c, l);
-  }
-  if (purpose == Purpose::kForward) plan_.rewind(std::max(shared, plan_.bytes()));
+  plan_blocks(c);
   plan_scratch(c);
   list_sizes_.push_back(N);
   if (purpose == Purpose::kTrain)
@@ -54,10 +51,28 @@ Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpos
   rope_table(rope, c.rope_theta);
 }
 
+void Activations::plan_blocks(const ModelConfig& c) {
+  if (recomputes())
+    for (int64_t l = 0; l < c.num_hidden_layers; l++) plan_saved(c, l);
+  const int64_t shared = plan_.mark();
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+    if (blocks_share()) plan_.rewind(shared);
+    if (!recomputes()) plan_saved(c, l);
+    const int64_t alone = block_bytes_[size_t(l)];
+    plan_block(c, l);
+    if (blocks_share()) block_bytes_[size_t(l)] = alone;
+  }
+  plan_.rewind(std::max(shared, plan_.bytes()));
+}
+
 template <class T>
 void Activations::add(int64_t l, const char* name, View<T>& view, Shape shape) {
   plan_.add("block." + std::to_string(l) + "." + name, view, shape);
   block_bytes_[size_t(l)] += plan_.entries().back().bytes;
+}
+
+void Activations::plan_saved(const ModelConfig& c, int64_t l) {
+  add(l, "saved", block[size_t(l)].saved, {planned_rows(c, l, limits_, purpose_), c.hidden_size});
 }
 
 void Activations::plan_block(const ModelConfig& c, int64_t l) {
@@ -66,7 +81,6 @@ void Activations::plan_block(const ModelConfig& c, int64_t l) {
   const int64_t S = planned_rows(c, l, limits_, purpose_);
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   const Heads heads = c.heads();
-  add(l, "saved", b.saved, {S, D});
   add(l, "rstd1", b.rstd1, {S});
   add(l, "qkv", b.qkv, {S, heads.qkv_cols()});
   add(l, "o", b.o, {S, heads.q_cols()});
@@ -83,6 +97,8 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
   const bool train = purpose_ == Purpose::kTrain;
   const int64_t S = planned_rows(c, l, limits_, purpose_), N = limits_.rows();
   add(l, "router.score", r.score, {N});
+  if (c.norms_router_input()) add(l, "router.rstd", r.rstd, {N});
+  if (c.has_causal_rule()) add(l, "router.logit", r.logit, {N});
   if (train) add(l, "router.dscore", r.dscore, {N});
   add(l, "router.gate", r.gate, {S});
   if (train) add(l, "router.dgate", r.dgate, {S});
@@ -100,7 +116,6 @@ void Activations::plan_scratch(const ModelConfig& c) {
   const Heads heads = c.heads();
   const int64_t chunk = head_chunk(c, N);
   plan_.add("scratch.select", s.select, {N});
-  plan_.add("scratch.predicted", s.predicted, {N});
   if (c.has_predictor()) plan_.add("scratch.hidden", s.hidden, {N, P});
   if (purpose_ == Purpose::kTrain) {
     plan_.add("scratch.dpredicted", s.dpredicted, {N});

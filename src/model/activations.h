@@ -1,6 +1,6 @@
 // The list of buffers: what a forward pass leaves for the backward pass, and scratch. Planned from the config,
 // allocated once. Buffers of routed blocks have S rows, not N: that is where the memory saving of the method becomes
-// visible.
+// visible. MemoryOptions save more, for work.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,20 @@ struct BatchLimits {
 
 enum class Purpose : uint8_t {
   kTrain,    // every block keeps what backward needs; routed blocks have room for the top-k choice
-  kForward,  // all blocks share one set of buffers, with room for any choice
+  kForward,  // all blocks share one set of buffers, with room for any choice; MemoryOptions have no effect
+};
+
+// What a block keeps between its forward and its backward pass in training.
+enum class Recompute : uint8_t {
+  kNone,    // everything that backward reads
+  kBlocks,  // its list and the list's rows only. All blocks share the other buffers; before a block's backward pass its
+            // forward pass is run again on the same rows, and so with the same bits
+};
+template <>
+inline constexpr std::array kNames<Recompute>{"none", "blocks"};
+
+struct MemoryOptions {
+  Recompute recompute = Recompute::kNone;
 };
 
 // Rows of a batch that a layer works on: all of them, or the ones that a router chose.
@@ -37,8 +50,20 @@ struct RowList {
   int64_t rows = 0;    // S
 };
 
+// Between the last score that top-k took of a run and the first that it left: what causal = threshold goes by.
+struct Midpoints {
+  double sum = 0;
+  int64_t runs = 0;  // of those that had a row to leave
+  Midpoints& operator+=(const Midpoints& other) {
+    sum += other.sum, runs += other.runs;
+    return *this;
+  }
+};
+
 struct RouterActs {
   F32 score;                 // (N)
+  F32 rstd;                  // (N) 1 / root mean square of the rows, with router_input = normed
+  F32 logit;                 // (N) of the causal rule: routed iff above 0; empty without a rule
   F32 dscore;                // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
   F32 gate, dgate;           // (S)
   I32 index;                 // (S)
@@ -47,7 +72,10 @@ struct RouterActs {
   I32 chosen_begin;          // (runs+1)
   RowList list;              // the choice of the last forward pass
   Agreement agreement;       // of the causal rule with that choice, if top-k made it
-  double auxiliary_sum = 0;  // binary cross-entropy summed over rows
+  int64_t dropped = 0;       // rows that wanted to be chosen and found no place (choice = token, in training)
+  double auxiliary_sum = 0;  // binary cross-entropy summed over rows; with choice = token balance summed over runs
+  double square_sum = 0;     // of the scores, in training with z_weight
+  Midpoints midpoints;       // of the pass, in training with causal = threshold
 };
 
 struct BlockActs {
@@ -74,7 +102,6 @@ struct Scratch {
   F32 dqkv;          // (S,(H+2G)K)
   F32 dout;          // (S,HK)
   F32 partial;       // (kGradChunks, max(D, 2P+1))
-  F32 predicted;     // (N) logits of the causal rule
   F32 dpredicted;    // (N)
   F32 hidden;        // (N,P) of the predictor
   I32 select;        // (N)
@@ -85,8 +112,8 @@ struct Scratch {
 
 class Activations {
  public:
-  Activations(const ModelConfig& config, const BatchLimits& limits, Purpose purpose,
-              Allocate allocate = Allocate::kYes);
+  Activations(const ModelConfig& config, const BatchLimits& limits, Purpose purpose, Allocate allocate = Allocate::kYes,
+              const MemoryOptions& memory = {});
   Activations(const Activations&) = delete;
   Activations& operator=(const Activations&) = delete;
 
@@ -99,18 +126,24 @@ class Activations {
 
   const BatchLimits& limits() const { return limits_; }
   Purpose purpose() const { return purpose_; }
+  const MemoryOptions& memory() const { return memory_; }
+  bool recomputes() const { return memory_.recompute == Recompute::kBlocks; }
   const Plan& plan() const { return plan_; }
-  int64_t block_bytes(int64_t l) const { return block_bytes_[size_t(l)]; }  // of the buffers that block l names
+  int64_t block_bytes(int64_t l) const { return block_bytes_[size_t(l)]; }  // of buffers that are block l's alone
   std::vector<int64_t> list_sizes() const { return list_sizes_; }           // distinct S of the blocks, and N
 
  private:
+  void plan_blocks(const ModelConfig& config);
+  void plan_saved(const ModelConfig& config, int64_t l);
   void plan_block(const ModelConfig& config, int64_t l);
   void plan_router(const ModelConfig& config, int64_t l);
   void plan_scratch(const ModelConfig& config);
   template <class T>
   void add(int64_t l, const char* name, View<T>& view, Shape shape);  // a buffer of block l
+  bool blocks_share() const { return purpose_ == Purpose::kForward || recomputes(); }
   BatchLimits limits_;
   Purpose purpose_;
+  MemoryOptions memory_;  // the defaults in a forward pass, which keeps nothing anyway
   std::vector<int64_t> list_sizes_, block_bytes_;
   Plan plan_;
   Arena arena_;

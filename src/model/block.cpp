@@ -40,33 +40,54 @@ void attend_to_cache(F32 o, CF32 qkv, const RowList& list, const Heads& heads, s
   if (filled > 0) attention_cached(o, qkv, {group, size_t(filled)}, heads);
 }
 
+// From the first norm, which is in scratch.normed, to the MLP's first product: what block_backward reads.
+void attention_and_gates(const BlockContext& c, BlockActs& b, std::span<KvSlot> slots) {
+  const int64_t S = b.list.rows;
+  const Heads heads = c.config.heads();
+  const F32 normed = c.scratch.normed.slice(0, S), saved = b.saved.slice(0, S);
+  const F32 qkv = b.qkv.slice(0, S), o = b.o.slice(0, S), a = b.a.slice(0, S);
+
+  c.products.qkv.forward(qkv, normed);  // (S,(H+2G)K)
+  rope_forward(qkv, b.list.position, c.rope, heads.H + heads.G);
+  if (slots.empty())
+    attention_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), qkv, b.list.segment_begin, heads);
+  else
+    attend_to_cache(o, qkv, b.list, heads, slots);  // (S,HK)
+  c.products.o.forward(a, o);                       // (S,D)
+
+  rmsnorm_forward(normed, b.rstd2.slice(0, S), {}, {.x = saved, .index = {}, .add = a}, c.weights.norm2,
+                  float(c.config.rms_norm_eps));
+  c.products.gate_up.forward(b.uv.slice(0, S), normed);  // (S,2F)
+}
+
+void mlp_output(const BlockContext& c, const BlockActs& b, F32 m) {
+  const int64_t S = b.list.rows;
+  const F32 h = c.scratch.h.slice(0, S);
+  swiglu_forward(h, b.uv.slice(0, S));  // (S,F)
+  c.products.down.forward(m, h);        // (S,D)
+}
+
 }  // namespace
 
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots) {
   const int64_t S = list.rows;
-  const Heads heads = c.config.heads();
-  const float eps = float(c.config.rms_norm_eps);
   b.list = list;
-  const F32 normed = c.scratch.normed.slice(0, S), h = c.scratch.h.slice(0, S);
-  const F32 saved = b.saved.slice(0, S), qkv = b.qkv.slice(0, S), o = b.o.slice(0, S);
-  const F32 a = b.a.slice(0, S), uv = b.uv.slice(0, S);
-  const F32 m = (b.m.empty() ? c.scratch.m : b.m).slice(0, S);
+  const F32 a = b.a.slice(0, S), m = (b.m.empty() ? c.scratch.m : b.m).slice(0, S);
   if (S == 0) return {a, m};
-
-  rmsnorm_forward(normed, b.rstd1.slice(0, S), saved, {.x = x, .index = list.index, .add = {}}, c.weights.norm1, eps);
-  c.products.qkv.forward(qkv, normed);  // (S,(H+2G)K)
-  rope_forward(qkv, list.position, c.rope, heads.H + heads.G);
-  if (slots.empty())
-    attention_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), qkv, list.segment_begin, heads);
-  else
-    attend_to_cache(o, qkv, list, heads, slots);  // (S,HK)
-  c.products.o.forward(a, o);                     // (S,D)
-
-  rmsnorm_forward(normed, b.rstd2.slice(0, S), {}, {.x = saved, .index = {}, .add = a}, c.weights.norm2, eps);
-  c.products.gate_up.forward(uv, normed);  // (S,2F)
-  swiglu_forward(h, uv);                   // (S,F)
-  c.products.down.forward(m, h);           // (S,D)
+  rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), b.saved.slice(0, S),
+                  {.x = x, .index = list.index, .add = {}}, c.weights.norm1, float(c.config.rms_norm_eps));
+  attention_and_gates(c, b, slots);
+  mlp_output(c, b, m);
   return {a, m};
+}
+
+void block_forward_again(const BlockContext& c, BlockActs& b) {
+  const int64_t S = b.list.rows;
+  if (S == 0) return;
+  rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), {},
+                  {.x = b.saved.slice(0, S), .index = {}, .add = {}}, c.weights.norm1, float(c.config.rms_norm_eps));
+  attention_and_gates(c, b, {});
+  if (!b.m.empty()) mlp_output(c, b, b.m.slice(0, S));
 }
 
 Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta) {

@@ -1,5 +1,5 @@
 // A Llama block over a list of rows, without its residual: the router, if there is one, never reaches in here.
-//   a = Attn(norm1(x_list)),  m = MLP(norm2(x_list + a)),  delta = a + m        (design section 3.1)
+//   a = Attn(norm1(x_list)),  m = MLP(norm2(x_list + a)),  delta = a + m        (docs/design.md)
 #pragma once
 
 #include "model/activations.h"
@@ -24,6 +24,10 @@ struct BlockContext {
 // x (N,D), list.rows = S. With slots, the rows' keys and values are appended to their sequence's slot (one segment per
 // slot) and attention reads the slots; without, it reads the list's own keys.
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots);
+
+// With Recompute::kBlocks, before block_backward: the buffers of the block's last block_forward again, to the bit, from
+// b.saved and b.list. What backward does not read is left out: the MLP's second product of a block without b.m.
+void block_forward_again(const BlockContext& c, BlockActs& b);
 
 // delta's gradient in, gradients of x_list out as two summands; weight gradients are added.
 Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& gradient, F32 ddelta);

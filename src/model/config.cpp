@@ -1,64 +1,8 @@
 #include "model/config.h"
 
-#include <algorithm>
-#include <set>
-
 #include "base/error.h"
 
 namespace isobath {
-
-bool ModelConfig::routed(int64_t block) const {
-  if (routing.topology == Topology::kDense) return false;
-  if (!routing.blocks.empty())
-    return std::find(routing.blocks.begin(), routing.blocks.end(), block) != routing.blocks.end();
-  return block % routing.every == routing.every - 1;
-}
-
-double ModelConfig::capacity(int64_t block) const {
-  if (!routed(block)) return 1;
-  return routing.capacity.size() == 1 ? routing.capacity[0] : routing.capacity[size_t(block)];
-}
-
-int64_t ModelConfig::routed_blocks() const {
-  int64_t count = 0;
-  for (int64_t l = 0; l < num_hidden_layers; l++) count += routed(l);
-  return count;
-}
-
-bool ModelConfig::has_causal_rule() const {
-  return routed_blocks() == 0 || routing.router == Router::kRandom || routing.causal != Causal::kNone;
-}
-
-int64_t ModelConfig::predictor_width() const {
-  return routing.predictor_width > 0 ? routing.predictor_width : std::max<int64_t>(16, hidden_size / 16);
-}
-
-namespace {
-
-void check_routing(const ModelConfig& c) {
-  const RoutingConfig& r = c.routing;
-  if (r.topology == Topology::kDense) return;
-  const int64_t L = c.num_hidden_layers;
-  require(r.every >= 1, "routing.every is {}, expected 1 or more (2: every other block)", r.every);
-  for (const int64_t l : r.blocks)
-    require(l >= 0 && l < L, "routing.blocks names block {}, expected 0 to {} (num_hidden_layers is {})", l, L - 1, L);
-  require(std::set(r.blocks.begin(), r.blocks.end()).size() == r.blocks.size(), "routing.blocks names a block twice");
-  require(r.capacity.size() == 1 || int64_t(r.capacity.size()) == L,
-          "routing.capacity has {} values, expected one, or one per block ({})", r.capacity.size(), L);
-  for (const double capacity : r.capacity)
-    require(capacity > 0 && capacity <= 1,
-            "routing.capacity is {}, expected above 0 and at most 1 (0.125 is the paper's)", capacity);
-  require(c.routed_blocks() > 0,
-          "topology {} routes no block: every = {} with {} blocks; lower every, name blocks, or use topology = dense",
-          name_of(r.topology), r.every, L);
-  require(r.router != Router::kRandom || r.causal == Causal::kNone,
-          "router = random has a causal rule of its own; set causal = none (found {})", name_of(r.causal));
-  require(r.router != Router::kRandom || !r.router_bias, "router = random has no bias; set router_bias = false");
-  require(r.aux_weight >= 0, "routing.aux_weight is {}, expected 0 or more", r.aux_weight);
-  require(r.predictor_width >= 0, "routing.predictor_width is {}, expected 0 or more", r.predictor_width);
-}
-
-}  // namespace
 
 void resolve(ModelConfig& c, int64_t T) {
   static constexpr int64_t kMostOfOne = int64_t{1} << 24;  // of any size: what follows multiplies a few of them

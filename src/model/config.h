@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -19,8 +20,18 @@
 namespace isobath {
 
 enum class Topology : uint8_t { kDense, kJoint };
-enum class Router : uint8_t { kLearned, kRandom };
-enum class Causal : uint8_t { kNone, kBce, kPredictor };
+enum class Router : uint8_t {
+  kLearned,
+  kRandom,  // the rest are controls without weights: scores that know nothing of the text,
+  kFirst,   // the first rows,
+  kSpaced,  // rows at equal distances
+};
+// What a router reads of a row: the residual stream as it is, or divided by its root mean square.
+enum class RouterInput : uint8_t { kRaw, kNormed };
+// Who chooses: the block its rows (top-k), or each row for itself, up to the block's capacity.
+enum class Choice : uint8_t { kExpert, kToken };
+enum class CapacitySchedule : uint8_t { kConstant, kLinear, kCosine };
+enum class Causal : uint8_t { kNone, kBce, kPredictor, kThreshold };
 
 // The words for an enum in files and flags, in the order of its values.
 template <class E>
@@ -28,13 +39,22 @@ inline constexpr std::array<const char*, 0> kNames{};
 template <>
 inline constexpr std::array kNames<Topology>{"dense", "joint"};
 template <>
-inline constexpr std::array kNames<Router>{"learned", "random"};
+inline constexpr std::array kNames<Router>{"learned", "random", "first", "spaced"};
 template <>
-inline constexpr std::array kNames<Causal>{"none", "bce", "predictor"};
+inline constexpr std::array kNames<RouterInput>{"raw", "normed"};
+template <>
+inline constexpr std::array kNames<Choice>{"expert", "token"};
+template <>
+inline constexpr std::array kNames<CapacitySchedule>{"constant", "linear", "cosine"};
+template <>
+inline constexpr std::array kNames<Causal>{"none", "bce", "predictor", "threshold"};
 template <>
 inline constexpr std::array kNames<Gate>{"raw", "sigmoid", "tanh"};
 template <>
 inline constexpr std::array kNames<Scope>{"sequence", "document"};
+
+// Whether a router needs no training to choose causally.
+inline bool has_own_rule(Router router) { return router != Router::kLearned; }
 
 template <class T>
 concept Enum = std::is_enum_v<T>;
@@ -60,14 +80,23 @@ std::string names_of() {
 struct RoutingConfig {
   Topology topology = Topology::kDense;
   int64_t every = 2;                    // 2: blocks 1, 3, 5, ... are routed, block 0 is dense
+  int64_t start = -1;                   // the first routed block of every n-th; -1: every - 1
   std::vector<int64_t> blocks;          // instead of every: the routed blocks, counted from 0
   std::vector<double> capacity{0.125};  // share of rows that a routed block takes: one for all, or one per block
+  CapacitySchedule capacity_schedule = CapacitySchedule::kConstant;
+  double capacity_last = 0;  // of the last routed block, with a schedule
+  double annealed = 1;  // of the way from capacity 1 to these: no option but a model's state (train.capacity_anneal)
+  Choice choice = Choice::kExpert;
+  double balance_weight = 1;  // of choice = token
   Gate gate = Gate::kRaw;
   Router router = Router::kLearned;
   int64_t router_seed = 0;  // of router = random
+  RouterInput router_input = RouterInput::kRaw;
   bool router_bias = false;
+  bool router_offset = false;  // `isobath calibrate` sets it
   Causal causal = Causal::kBce;
   double aux_weight = 0.01;
+  double z_weight = 0;
   int64_t predictor_width = 0;  // 0: max(16, D/16)
   Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
 };
@@ -92,10 +121,19 @@ struct ModelConfig {
 
   Heads heads() const { return {num_attention_heads, num_key_value_heads, head_dim}; }
   bool routed(int64_t block) const;
-  double capacity(int64_t block) const;  // 1 for dense blocks
+  // At present: 1 for dense blocks, else what [routing] says, of which annealing may have gone a part of the way.
+  double capacity(int64_t block) const;
   int64_t routed_blocks() const;
   bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
+  bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
   bool has_causal_rule() const;
+  bool norms_router_input() const {
+    return routed_blocks() > 0 && routing.router == Router::kLearned && routing.router_input == RouterInput::kNormed;
+  }
+  // Whether a loss beside the language model's has a gradient for the score of every row, chosen or not.
+  bool has_score_loss() const {
+    return routing.causal == Causal::kBce || routing.z_weight > 0 || routing.choice == Choice::kToken;
+  }
   int64_t predictor_width() const;
 };
 
@@ -117,19 +155,34 @@ template <class Config, class Visit>
 void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "topology", r.topology, "which parts of a routed block are routed");
   visit("routing", "every", r.every, "route every n-th block (2: blocks 1, 3, 5, ...)");
+  visit("routing", "start", r.start, "the first block of every n-th, counted from 0; -1: every - 1");
   visit("routing", "blocks", r.blocks, "route these blocks, counted from 0, instead of every n-th");
   visit("routing", "capacity", r.capacity, "share of tokens a routed block takes, in (0,1]; one, or one per block");
+  visit("routing", "capacity_schedule", r.capacity_schedule,
+        "how capacity goes by depth from the first routed block to the last: linear or cosine to capacity_last");
+  visit("routing", "capacity_last", r.capacity_last, "capacity of the last routed block, with a schedule");
+  visit("routing", "choice", r.choice, "expert: a block takes its best rows (top-k); token: each row goes where r > 0");
+  visit("routing", "balance_weight", r.balance_weight,
+        "weight of the squared distance of mean sigmoid(r) from the capacity (choice = token)");
   visit("routing", "gate", r.gate, "how the router weight multiplies the block's output");
-  visit("routing", "router", r.router, "learned, or random as the paper's control");
+  visit("routing", "router", r.router, "learned, or a control: random, first rows, evenly spaced rows");
   visit("routing", "router_seed", r.router_seed, "of router = random; 0: the seed of the run");
+  visit("routing", "router_input", r.router_input,
+        "what the score is a product with: the residual stream, or the stream divided by its root mean square");
   visit("routing", "router_bias", r.router_bias, "add a bias to the router score");
+  visit("routing", "router_offset", r.router_offset,
+        "add a number per block to the causal rule's logit; isobath calibrate finds it, training leaves it");
   visit("routing", "causal", r.causal, "rule that replaces top-k when text is generated");
   visit("routing", "aux_weight", r.aux_weight, "weight of the router's cross-entropy (causal = bce)");
+  visit("routing", "z_weight", r.z_weight, "weight of the mean square of the router scores, which keeps them small");
   visit("routing", "predictor_width", r.predictor_width, "hidden width of the predictor; 0: max(16, D/16)");
   visit("routing", "capacity_scope", r.capacity_scope,
         "what competes for capacity: the sequence, or each document in it");
   visit("routing", "attention_scope", r.attention_scope, "what attends to each other: the sequence, or each document");
 }
+
+// What resolve checks of [routing], once the sizes are known.
+void check_routing(const ModelConfig& config);
 
 // Fills what is 0 with its default for a context of T tokens, and checks everything.
 // Throws Error naming key, value and what was expected.
@@ -138,6 +191,7 @@ void resolve(ModelConfig& config, int64_t T);
 // config.json. Reading keeps unknown keys and refuses by name the ones that change the mathematics and are not built.
 nlohmann::json to_json(const ModelConfig& config);
 ModelConfig config_from_json(const nlohmann::json& json, const std::string& path);
+ModelConfig read_config(const std::filesystem::path& file);
 
 // The same model without routing: the twin that figures are compared with.
 ModelConfig dense_twin(ModelConfig config);

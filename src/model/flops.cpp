@@ -38,6 +38,12 @@ BlockFlops block_flops(const ModelConfig& c, int64_t block, int64_t N, int64_t r
 
 }  // namespace
 
+int64_t chosen_rows(const ModelConfig& c, int64_t block, int64_t run_rows) {
+  if (!c.routed(block)) return run_rows;
+  if (c.routing.router == Router::kSpaced) return spaced_rows(c.capacity(block), run_rows);
+  return capacity_rows(c.capacity(block), run_rows);
+}
+
 int64_t ModelFlops::forward() const {
   int64_t sum = head;
   for (const BlockFlops& b : block) sum += b.total();
@@ -53,7 +59,7 @@ ModelFlops model_flops(const ModelConfig& c, CI32 capacity_begin, CI32 segment_b
     if (c.routed(l)) {
       rows = squares = 0;
       for (int64_t s = 0; s + 1 < capacity_begin.numel(); s++) {
-        const int64_t k = capacity_rows(c.capacity(l), capacity_begin[s + 1] - capacity_begin[s]);
+        const int64_t k = chosen_rows(c, l, capacity_begin[s + 1] - capacity_begin[s]);
         rows += k;
         squares += k * k;
       }
@@ -84,21 +90,25 @@ int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
   return 3 * sum;
 }
 
-ExecutedCount executed_block(const ModelConfig& c, int64_t block, int64_t N, const RowList& list) {
+ExecutedCount executed_block(const ModelConfig& c, int64_t block, int64_t N, const RowList& list,
+                             const MemoryOptions& memory) {
   const int64_t S = list.rows, D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
   ExecutedCount count;
+  const int64_t down = linear_multiply_adds(S, D, F);
   const int64_t products = linear_multiply_adds(S, heads.qkv_cols(), D) + linear_multiply_adds(S, D, heads.q_cols()) +
-                           linear_multiply_adds(S, 2 * F, D) + linear_multiply_adds(S, D, F);
+                           linear_multiply_adds(S, 2 * F, D) + down;
   count += {products, 2 * products};
   for (int64_t g = 0; S > 0 && g + 1 < list.segment_begin.numel(); g++) {
     const int64_t n = list.segment_begin[g + 1] - list.segment_begin[g];
     count += {attention_forward_multiply_adds(n, heads), attention_backward_multiply_adds(n, heads)};
   }
+  if (memory.recompute == Recompute::kBlocks && block + 1 < c.num_hidden_layers)
+    count.backward += count.forward - (c.routed(block) ? 0 : down);  // only a gate's gradient needs the MLP's output
   if (!c.routed(block)) return count;
   if (c.routing.router == Router::kLearned) {
-    count += {N * D, S * D};                                        // score; its weight gradient, through the gate
-    if (c.routing.causal == Causal::kBce) count.backward += N * D;  // and through the auxiliary loss
+    count += {N * D, S * D};                          // score; its weight gradient, through the gate
+    if (c.has_score_loss()) count.backward += N * D;  // and through losses on the scores
   }
   if (c.has_predictor())  // x gets no gradient
     count += {linear_multiply_adds(N, P, D) + N * P, linear_multiply_adds(N, P, D) + 2 * N * P};
@@ -113,7 +123,7 @@ ExecutedCount executed_head(const ModelConfig& c, int64_t N) {
 ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
   ExecutedCount count = executed_head(c, batch.rows());
   for (int64_t l = 0; l < c.num_hidden_layers; l++)
-    count += executed_block(c, l, batch.rows(), acts.block[size_t(l)].list);
+    count += executed_block(c, l, batch.rows(), acts.block[size_t(l)].list, acts.memory());
   return count;
 }
 

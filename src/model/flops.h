@@ -1,4 +1,4 @@
-// Two counts of work, never mixed (design section 3.7). A multiply-add is 2 FLOPs.
+// Two counts of work, never mixed (docs/design.md). A multiply-add is 2 FLOPs.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,9 @@
 #include "tensor/batch.h"
 
 namespace isobath {
+
+// Rows that training chooses of a capacity run: k; all in a dense block.
+int64_t chosen_rows(const ModelConfig& config, int64_t block, int64_t run_rows);
 
 // Model FLOPs: every matrix product of the forward pass; attention over n rows counts n*n, not halved. What budgets and
 // isoFLOP curves use. Integers: exact.
@@ -50,8 +53,9 @@ struct ExecutedCount {
   }
 };
 // Of one block that runs over `list` (its rows and segment_begin are read) of a batch of N rows, and of the output
-// head.
-ExecutedCount executed_block(const ModelConfig& config, int64_t block, int64_t N, const RowList& list);
+// head. Backward includes the forward products that are run again.
+ExecutedCount executed_block(const ModelConfig& config, int64_t block, int64_t N, const RowList& list,
+                             const MemoryOptions& memory);
 ExecutedCount executed_head(const ModelConfig& config, int64_t N);
 ExecutedCount executed_count(const ModelConfig& config, const Activations& acts, const Batch& batch);
 

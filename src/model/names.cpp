@@ -39,4 +39,16 @@ void read_weights(WeightSet& set, const TensorSource& source) {
           some_of(extra));
 }
 
+void copy_weights(WeightSet& to, const WeightSet& from) {
+  for (size_t i = 0; i < from.list().size(); i++) {
+    const WeightInfo& info = from.list()[i];
+    size_t j = 0;
+    while (j < to.list().size() && to.list()[j].name != info.name) j++;
+    require(j < to.list().size(), "the model has no weight {} to copy to", info.name);
+    require(to.list()[j].shape == info.shape, "{} has shape {}, expected {}", info.name, info.shape,
+            to.list()[j].shape);
+    std::copy_n(from.at(i).data, info.shape.numel(), to.at(j).data);
+  }
+}
+
 }  // namespace isobath

@@ -21,4 +21,8 @@ struct TensorSource {
 // tables, and lm_head where it is tied.
 void read_weights(WeightSet& set, const TensorSource& source);
 
+// Copies the weights that both have, by name; the others of `to` keep their values. Throws Error naming a weight of
+// another shape, and those that only `from` has.
+void copy_weights(WeightSet& to, const WeightSet& from);
+
 }  // namespace isobath

@@ -1,11 +1,14 @@
 #include "model/network.h"
 
+#include <cmath>
+
 #include "base/error.h"
 #include "model/block.h"
 #include "model/routed.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/rmsnorm.h"
+#include "ops/router.h"
 
 namespace isobath {
 namespace {
@@ -40,7 +43,7 @@ void check_batch(const Pass& p) {
 // Where a training pass puts the gradients of the auxiliary losses, which are finished on the way forward.
 struct Auxiliary {
   Weights* gradient = nullptr;  // null: not training
-  double scale = 0;
+  AuxiliaryScale scale = {};
 };
 
 void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const Auxiliary& auxiliary) {
@@ -56,7 +59,7 @@ void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const
     }
     routed_forward(p.x(), p.router(l), b.router, p.batch, how, [&](CF32 x, const RowList& list) {
       if (auxiliary.gradient != nullptr)
-        auxiliary_loss(p.router(l), auxiliary.gradient->block[size_t(l)].router, b.router, x, auxiliary.scale);
+        auxiliary_loss(p.router(l), auxiliary.gradient->block[size_t(l)].router, b.router, x, p.batch, auxiliary.scale);
       return inner(x, list);
     });
   }
@@ -68,9 +71,14 @@ void backward_blocks(const Pass& p, Weights& gradient) {
     BlockWeights& g = gradient.block[size_t(l)];
     const auto inner_backward = [&](F32 ddelta) { return block_backward(p.block(l), b, g, ddelta); };
     const int64_t S = b.list.rows;
+    const bool last = l + 1 == p.config.num_hidden_layers;  // its buffers are still as its forward pass left them
+    if (p.acts.recomputes() && !last) block_forward_again(p.block(l), b);
+    // A normed score's gradient needs the stream as the router read it. Going back, each block takes from it what the
+    // block added: rows that it did not choose passed unchanged, the others were saved.
+    if (p.config.norms_router_input()) restore_rows(p.x(), b.list.index, b.saved.slice(0, S));
     if (p.config.routed(l))
       routed_backward(p.dx(), p.router(l), g.router, b.router, {b.a.slice(0, S), b.m.slice(0, S)}, b.saved.slice(0, S),
-                      inner_backward);
+                      p.x(), inner_backward);
     else
       dense_backward(p.dx(), p.acts.scratch, inner_backward);
   }
@@ -134,8 +142,11 @@ double forward_backward(const Weights& weights, Weights& gradient, const Product
                         const ModelConfig& config, const Batch& batch, const Selection& how, const StepScale& scale) {
   const Pass p{weights, products, acts, config, batch};
   const double routed = double(std::max<int64_t>(1, config.routed_blocks()));
-  run_blocks(p, how, {}, {.gradient = &gradient, .scale = 1 / (routed * double(scale.rows))});
+  run_blocks(p, how, {},
+             {.gradient = &gradient,
+              .scale = {.per_row = 1 / (routed * double(scale.rows)), .per_run = 1 / (routed * double(scale.runs))}});
   const double loss = head_loss(p, &gradient, float(1.0 / double(std::max<int64_t>(1, scale.targets))));
+  if (!std::isfinite(loss)) return loss;  // the step fails; what the pass left says where
   backward_blocks(p, gradient);
   embedding_backward(add_to(gradient.embed), p.dx(), batch.token);
   return loss;

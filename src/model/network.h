@@ -25,14 +25,17 @@ void forward_logits(F32 logits, const Weights& weights, const Products& products
 double forward_loss(const Weights& weights, const Products& products, Activations& acts, const ModelConfig& config,
                     const Batch& batch);
 
-// What loss sums are divided by: the targets and rows of the whole optimizer step, known before its first micro-batch.
+// What loss sums are divided by: the targets, rows and capacity runs of the whole optimizer step, known before its
+// first micro-batch.
 struct StepScale {
   int64_t targets;
   int64_t rows;
+  int64_t runs = 1;
 };
 
 // One micro-batch of training: forward by top-k, loss, backward. Gradients are added to `gradient`. Returns the loss
-// sum as forward_loss does; routing statistics are in acts.block[l].router.
+// sum as forward_loss does; if that is not finite, there is no backward pass. Routing statistics are in
+// acts.block[l].router.
 double forward_backward(const Weights& weights, Weights& gradient, const Products& products, Activations& acts,
                         const ModelConfig& config, const Batch& batch, const Selection& how, const StepScale& scale);
 

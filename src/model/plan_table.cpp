@@ -15,9 +15,10 @@ PlanRow& operator+=(PlanRow& sum, const PlanRow& row) {
 }
 
 // Executed by one block for one whole sequence of T tokens, of which `rows` go through it.
-ExecutedCount executed_by_sequence(const ModelConfig& c, int64_t l, int64_t T, int64_t rows) {
+ExecutedCount executed_by_sequence(const ModelConfig& c, int64_t l, int64_t T, int64_t rows,
+                                   const MemoryOptions& memory) {
   const int32_t begin[] = {0, int32_t(rows)};
-  return executed_block(c, l, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows});
+  return executed_block(c, l, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows}, memory);
 }
 
 void count_parameters(const ModelConfig& c, PlanTable& table) {
@@ -29,8 +30,8 @@ void count_parameters(const ModelConfig& c, PlanTable& table) {
 
 }  // namespace
 
-PlanTable plan_table(const ModelConfig& c, const BatchLimits& limits) {
-  const Activations acts(c, limits, Purpose::kTrain, Allocate::kNo);
+PlanTable plan_table(const ModelConfig& c, const BatchLimits& limits, const MemoryOptions& memory) {
+  const Activations acts(c, limits, Purpose::kTrain, Allocate::kNo, memory);
   const Activations evaluation(c, limits, Purpose::kForward, Allocate::kNo);
   const Products products(c,
                           {.max_rows = limits.rows(),
@@ -50,7 +51,7 @@ PlanTable plan_table(const ModelConfig& c, const BatchLimits& limits) {
     row.routed = c.routed(l);
     row.capacity = c.capacity(l);
     row.model_flops = per_token(block.total());
-    row.executed_flops = per_token(2 * executed_by_sequence(c, l, limits.T, block.rows).total());
+    row.executed_flops = per_token(2 * executed_by_sequence(c, l, limits.T, block.rows, memory).total());
     row.activation_bytes = acts.block_bytes(l);
     row.kv_bytes = c.capacity(l) * 2 * double(c.heads().kv_cols()) * 4;
     table.total += row;

@@ -33,8 +33,9 @@ struct PlanTable {
   int64_t training_bytes() const { return weight_bytes + packed_bytes + total.activation_bytes; }
 };
 
-// For micro-batches of `limits`; FLOPs are those of whole sequences, bytes those of the objects that a run constructs.
-// Allocates nothing of the model, but builds the products to know their bytes: for the present number of threads.
-PlanTable plan_table(const ModelConfig& config, const BatchLimits& limits);
+// For micro-batches of `limits` in training; FLOPs are those of whole sequences, bytes those of the objects that a run
+// constructs. Allocates nothing of the model, but builds the products to know their bytes: for the present number of
+// threads.
+PlanTable plan_table(const ModelConfig& config, const BatchLimits& limits, const MemoryOptions& memory = {});
 
 }  // namespace isobath

@@ -29,10 +29,10 @@ void dense_forward(F32 x, const Batch& batch, Inner inner) {
 }
 
 // inner_backward(ddelta) -> gradients of the list's inputs as two summands. `delta` and `saved` are what forward left:
-// the inner layer's output and the list's inputs.
+// the inner layer's output and the list's inputs; x the stream as it was scored, of router_input = normed, else unread.
 template <class InnerBackward>
 void routed_backward(F32 dx, const RouterContext& c, RouterWeights& gradient, RouterActs& r, const Delta& delta,
-                     CF32 saved, InnerBackward inner_backward) {
+                     CF32 saved, CF32 x, InnerBackward inner_backward) {
   const int64_t S = r.list.rows, N = dx.rows();
   const F32 ddelta = c.scratch.ddelta.slice(0, S), dgate = r.dgate.slice(0, S), dscore = r.dscore.slice(0, N);
   residual_add_backward(ddelta, dgate, dx, r.list.index, r.gate.slice(0, S), delta.first, delta.second);
@@ -40,12 +40,15 @@ void routed_backward(F32 dx, const RouterContext& c, RouterWeights& gradient, Ro
   if (learned) {
     gate_backward(dgate, dgate, r.score.slice(0, N), r.list.index, c.config.routing.gate);
     router_backward_weight(add_to(gradient.w), add_to(gradient.bias), dgate, saved, {},
-                           c.scratch.partial.reshaped({kGradChunks, dx.cols()}));
+                           c.scratch.partial.reshaped({kGradChunks, dx.cols()}), rms_of(r, N, r.list.index));
     for (int64_t s = 0; s < S; s++) dscore[r.list.index[s]] += dgate[s];
   }
   const Delta dlist = inner_backward(ddelta);
   scatter_add(dx, r.list.index, dlist.first, dlist.second);
-  if (learned) router_backward_input(dx, dscore, c.weights.w);
+  if (c.config.norms_router_input())
+    router_backward_input_normed(dx, dscore, x, c.weights.w, c.weights.bias, r.score.slice(0, N), r.rstd.slice(0, N));
+  else if (learned)
+    router_backward_input(dx, dscore, c.weights.w);
 }
 
 template <class InnerBackward>

@@ -1,5 +1,5 @@
-// Who is routed: one model definition, several selectors (design sections 3.2 and 3.3). A new routing rule is a case
-// here; nothing else in the model knows how rows were chosen.
+// Who is routed: one model definition, several selectors (docs/design.md, The mathematics). A new routing rule is a
+// case here; nothing else in the model knows how rows were chosen.
 #pragma once
 
 #include <cstdint>
@@ -29,16 +29,36 @@ struct RouterContext {
   Scratch& scratch;
 };
 
+// For the router's backward pass over dscore of `rows`: with router_input = normed what their scores were divided by.
+inline RouterRms rms_of(const RouterActs& r, int64_t N, CI32 rows) {
+  return r.rstd.empty() ? RouterRms{} : RouterRms{r.rstd.slice(0, N), rows};
+}
+
 // Scores every row of x, chooses, and leaves score, choice (list), gate and statistics in r.
 // With the top-k choice r.agreement says what the causal rule would have chosen; with the causal choice it is empty.
 // Throws Error{kWork} naming block and row if a score is not finite.
 void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch, const Selection& how);
 
-// The auxiliary loss of a top-k choice, finished in the forward pass: its targets are known, and its gradients need x
-// of every row, which nobody keeps. `scale` is 1 / (routed blocks * rows of the optimizer step).
+// What a router learns or notes of a choice of training, finished in the forward pass: the targets are known, and the
+// gradients need x of every row, which nobody keeps.
 //   causal = bce:        dscore is set, the router's weight gradient added (times aux_weight)
 //   causal = predictor:  the predictor's gradients are added; x gets none
+//   causal = threshold:  r.midpoints is set
+//   choice = token:      the same of balance_weight times the balance loss (ops/score_losses.h)
+//   z_weight > 0:        the same of z_weight times the sum of r[n]^2
 // dscore is zero where no auxiliary loss reaches it.
-void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, double scale);
+struct AuxiliaryScale {
+  double per_row;  // 1 / (routed blocks * rows of the optimizer step)
+  double per_run;  // 1 / (routed blocks * capacity runs of the optimizer step)
+};
+void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, const Batch& batch,
+                    const AuxiliaryScale& scale);
+
+// The threshold after optimizer step number `step` (from 1) whose runs had these midpoints:
+//   t' = their mean;   t = EMA of t' with decay 0.99, bias-corrected
+// A run of C = 1 has no row to leave: its threshold is -infinity. A step without midpoints leaves the threshold alone;
+// an infinite one is replaced by t'. The bias-corrected value is all there is to keep: the sum it stands for is
+// t (1 - 0.99^(step-1)).
+float next_threshold(float threshold, int64_t step, const Midpoints& midpoints, double capacity);
 
 }  // namespace isobath

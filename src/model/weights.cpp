@@ -31,10 +31,13 @@ void visit_block(const ModelConfig& c, int64_t l, BlockWeights& b, const VisitWe
   add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
   add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
   add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
-  if (!c.routed(l) || c.routing.router == Router::kRandom) return;
+  if (!c.routed(l)) return;
   RouterWeights& r = b.router;
+  if (c.routing.router_offset) add_bias("router.offset", {1}, Kind::kRule, r.offset);
+  if (c.routing.router != Router::kLearned) return;
   add("router.weight", {D}, Kind::kRouter, r.w);
   if (c.routing.router_bias) add_bias("router.bias", {1}, Kind::kRouter, r.bias);
+  if (c.has_threshold()) add_bias("router.threshold", {1}, Kind::kRule, r.threshold);
   if (!c.has_predictor()) return;
   add("predictor.fc1.weight", {P, D}, Kind::kPredictor, r.fc1);
   add_bias("predictor.fc1.bias", {P}, Kind::kPredictor, r.fc1_bias);
@@ -58,6 +61,7 @@ double start_deviation(const WeightInfo& info, int64_t L) {
     case Kind::kPredictor:
       return 1 / std::sqrt(fan_in);
     case Kind::kNorm:
+    case Kind::kRule:
       return 0;
   }
   return 0;

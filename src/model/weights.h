@@ -18,6 +18,8 @@ namespace isobath {
 struct RouterWeights {
   F32 w;                             // (D)
   F32 bias;                          // (1) or empty
+  F32 threshold;                     // (1) of causal = threshold, or empty
+  F32 offset;                        // (1) of a calibrated model, or empty
   F32 fc1, fc1_bias, fc2, fc2_bias;  // predictor: (P,D), (P), (1,P), (1), or empty
 };
 
@@ -44,7 +46,16 @@ struct Weights {
 };
 
 // How a weight starts and how it is trained.
-enum class Kind : uint8_t { kMatrix, kOutput, kEmbedding, kNorm, kRouter, kPredictor };
+enum class Kind : uint8_t {
+  kMatrix,
+  kOutput,
+  kEmbedding,
+  kNorm,
+  kRouter,
+  kPredictor,
+  kRule,  // a number of a causal rule: measured, never trained; its gradient stays zero
+};
+inline bool is_trained(Kind kind) { return kind != Kind::kRule; }
 inline bool decays(Kind kind) { return kind == Kind::kMatrix || kind == Kind::kOutput; }
 // The predictor is a model of its own: own clipping, outside the global norm.
 inline bool is_predictor(Kind kind) { return kind == Kind::kPredictor; }
@@ -70,6 +81,7 @@ class WeightSet {
   WeightSet& operator=(const WeightSet&) = delete;
 
   const ModelConfig& config() const { return config_; }
+  void set_annealed(double share) { config_.routing.annealed = share; }  // changes no weight
   Weights& weights() { return weights_; }
   const Weights& weights() const { return weights_; }
   const std::vector<WeightInfo>& list() const { return list_; }
@@ -86,7 +98,7 @@ class WeightSet {
   Arena arena_;
 };
 
-// Start values of design section 3.8: a pure function of (seed, name, place), so that adding a weight moves no other.
+// Start values (docs/design.md): a pure function of (seed, name, place), so that adding a weight moves no other.
 void initialize(WeightSet& weights, uint64_t seed);
 
 // Number of weights without allocating them.

@@ -1,5 +1,6 @@
 #include "ops/adamw.h"
 
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/rows.h"
 
@@ -10,6 +11,7 @@ double sum_of_squares(CF32 x, View<double> partial);
 }  // namespace cpu
 
 void adamw_step(F32 w, F32 m, F32 v, F32 g, const AdamW& option, float gradient_scale, int64_t t) {
+  const Work work("adamw_step", {.bytes = 2 * bytes_of(w, m, v, g)});
   require(m.numel() == w.numel() && v.numel() == w.numel() && g.numel() == w.numel(),
           "adamw_step: w, m, v, g have {}, {}, {}, {} elements, expected the same number", w.numel(), m.numel(),
           v.numel(), g.numel());
@@ -19,6 +21,7 @@ void adamw_step(F32 w, F32 m, F32 v, F32 g, const AdamW& option, float gradient_
 }
 
 double sum_of_squares(CF32 x, View<double> partial) {
+  const Work work("sum_of_squares", {.bytes = bytes_of(x)});
   const int64_t chunks = (x.numel() + kSumChunk - 1) / kSumChunk;
   require(partial.numel() >= chunks, "sum_of_squares: partial holds {} sums, expected {} or more", partial.numel(),
           chunks);

@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include "base/error.h"
+#include "base/work.h"
 #include "ops/attention_tile.h"
 #include "ops/device.h"
 
@@ -61,9 +62,17 @@ TileCost tile_cost(int64_t rows, int64_t offset, const Heads& heads) {
   return {cost.score * heads.G, cost.mix * heads.G};
 }
 
+// The queries and their outputs, and the keys and values of each segment.
+int64_t cached_bytes(CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads) {
+  int64_t floats = 2 * qkv.rows() * heads.q_cols();
+  for (const CachedSegment& s : segments) floats += 2 * s.key_count * heads.kv_cols();
+  return floats * int64_t(sizeof(float));
+}
+
 }  // namespace
 
 void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads& heads) {
+  const Work work("attention_forward", {.bytes = bytes_of(o, lse, qkv, segment_begin), .product = true});
   check_list("attention_forward", qkv, segment_begin, heads);
   check_shape("attention_forward", "o", o.shape, {qkv.rows(), heads.q_cols()});
   if (!lse.empty()) check_shape("attention_forward", "lse", lse.shape, {qkv.rows(), heads.H});
@@ -72,6 +81,7 @@ void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads
 }
 
 void attention_backward(F32 dqkv, CF32 do_, CF32 qkv, CF32 o, CF32 lse, CI32 segment_begin, const Heads& heads) {
+  const Work work("attention_backward", {.bytes = bytes_of(dqkv, do_, qkv, o, lse, segment_begin), .product = true});
   check_list("attention_backward", qkv, segment_begin, heads);
   check_shape("attention_backward", "dqkv", dqkv.shape, qkv.shape);
   check_shape("attention_backward", "do_", do_.shape, {qkv.rows(), heads.q_cols()});
@@ -82,6 +92,7 @@ void attention_backward(F32 dqkv, CF32 do_, CF32 qkv, CF32 o, CF32 lse, CI32 seg
 }
 
 void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads) {
+  const Work work("attention_cached", {.bytes = cached_bytes(qkv, segments, heads), .product = true});
   check_heads("attention_cached", heads);
   check_shape("attention_cached", "qkv", qkv.shape, {qkv.rows(), heads.qkv_cols()});
   check_shape("attention_cached", "o", o.shape, {qkv.rows(), heads.q_cols()});

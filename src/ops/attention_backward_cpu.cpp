@@ -15,8 +15,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/count.h"
 #include "base/parallel.h"
+#include "base/work.h"
 #include "ops/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();

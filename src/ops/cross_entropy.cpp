@@ -1,5 +1,6 @@
 #include "ops/cross_entropy.h"
 
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/rows.h"
 
@@ -9,6 +10,7 @@ void cross_entropy(F32 z, F32 loss, F32 entropy, CI32 target, float scale);
 }  // namespace cpu
 
 void cross_entropy(F32 z, F32 loss, F32 entropy, CI32 target, float scale) {
+  const Work work("cross_entropy", {.bytes = (scale == 0 ? 1 : 2) * bytes_of(z) + bytes_of(loss, entropy, target)});
   const int64_t N = z.rows(), V = z.cols();
   require(z.shape.rank() == 2 && V > 0, "cross_entropy: z has shape {}, expected (N,V)", z.shape);
   require_shape("cross_entropy", "loss", loss, {N});

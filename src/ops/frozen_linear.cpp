@@ -1,7 +1,7 @@
 #include "ops/frozen_linear.h"
 
-#include "base/count.h"
 #include "base/error.h"
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/frozen_weights.h"
 #include "ops/linear.h"
@@ -86,6 +86,9 @@ void FrozenLinear::forward(F32 y, CF32 x) const {
   require(state_ != nullptr && state_->packed, "{}: used before pack()", op);
   const State& s = *state_;
   const int64_t M = x.rows();
+  const Work work("frozen_linear_forward", {.multiply_adds = linear_multiply_adds(M, N(), K()),
+                                            .bytes = bytes_of(y, x) + s.weights.bytes(),
+                                            .product = true});
   require(y.cols() == N() && x.cols() == K() && y.rows() == M,
           "{}: {} has shapes {} and {}, expected (M,N)=(M,{}) and (M,K)=(M,{})", op, s.name, y.shape, x.shape, N(),
           K());
@@ -96,7 +99,6 @@ void FrozenLinear::forward(F32 y, CF32 x) const {
   auto* q = reinterpret_cast<frozen::QuantizedGroup*>(s.scratch.data);
   if (s.weights.grouped()) frozen::cpu::quantize_rows(q, x.data, M, K());
   frozen::run(s.weights, y.data, x.data, q, M);
-  count_multiply_adds(linear_multiply_adds(M, N(), K()));
 }
 
 }  // namespace isobath

@@ -10,9 +10,8 @@
 // one (see linear_library), which tests check; elsewhere results agree within rounding only.
 //
 // A Linear is planned for the list sizes it will meet: `exact` are sizes that come at every step; any other M is run
-// as pieces, the largest that fit of a set with every small size and four to the octave above. So nothing is built
-// inside a step. The number of threads is that of the time of plan(). One thread at a time may call the Linears of one
-// plan.
+// as pieces, the largest that fit of a planned set. So nothing is built inside a step. The number of threads is that of
+// the time of plan(). One thread at a time may call the Linears of one plan.
 // Build without a GEMM library (ISOBATH_PLAIN_PRODUCT): the same interface over plain loops, for thread sanitizers.
 #pragma once
 

@@ -73,7 +73,6 @@ void point_at(const Memory& memory, const void* at) {
 
 // c (+)= a b, described for one set of sizes.
 struct Product {
-  Description description;
   Primitive primitive;
   Memory a, c;
 
@@ -87,23 +86,28 @@ struct Product {
     }
     dnnl_matmul_desc_t desc;
     check(dnnl_matmul_desc_init(&desc, &a_desc, &b_desc, nullptr, &c_desc), "describe a product");
-    description = owned<Description>("choose a product", dnnl_primitive_desc_create, &desc, attributes.get(),
-                                     runtime().engine.get(), nullptr);
+    const Description description = owned<Description>("choose a product", dnnl_primitive_desc_create, &desc,
+                                                       attributes.get(), runtime().engine.get(), nullptr);
     primitive = owned<Primitive>("build a product", dnnl_primitive_create, description.get());
     a = unbound_memory(a_desc);
     c = unbound_memory(c_desc);
   }
 
+  // The primitive's own: one more for each product would take as much memory as all the rest of it.
+  const_dnnl_primitive_desc_t description() const {
+    const_dnnl_primitive_desc_t of_primitive = nullptr;
+    check(dnnl_primitive_get_primitive_desc(primitive.get(), &of_primitive), "describe a primitive");
+    return of_primitive;
+  }
   const dnnl_memory_desc_t& b_desc() const {
-    return *dnnl_primitive_desc_query_md(description.get(), dnnl_query_weights_md, 0);
+    return *dnnl_primitive_desc_query_md(description(), dnnl_query_weights_md, 0);
   }
   int64_t scratch_bytes() const {
-    return int64_t(
-        dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(description.get(), dnnl_query_scratchpad_md, 0)));
+    return int64_t(dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(description(), dnnl_query_scratchpad_md, 0)));
   }
   std::string kernel() const {
     const char* name = nullptr;
-    check(dnnl_primitive_desc_query(description.get(), dnnl_query_impl_info_str, 0, &name), "name its kernel");
+    check(dnnl_primitive_desc_query(description(), dnnl_query_impl_info_str, 0, &name), "name its kernel");
     return name;
   }
 

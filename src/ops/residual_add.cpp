@@ -1,5 +1,6 @@
 #include "ops/residual_add.h"
 
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/rows.h"
 
@@ -13,6 +14,7 @@ void router_backward_input(F32 dx, CF32 dr, CF32 w);
 
 void residual_add_forward(F32 x, CI32 index, CF32 gate, CF32 a, CF32 m) {
   const char* op = "residual_add_forward";
+  const Work work(op, {.bytes = 2 * bytes_of(a) + bytes_of(a, m, gate, index)});
   const int64_t S = a.shape[0];
   require_shape(op, "a", a, {S, x.cols()});
   if (!m.empty()) require_shape(op, "m", m, a.shape);
@@ -24,6 +26,8 @@ void residual_add_forward(F32 x, CI32 index, CF32 gate, CF32 a, CF32 m) {
 
 void residual_add_backward(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate, CF32 a, CF32 m) {
   const char* op = "residual_add_backward";
+  const Work work(
+      op, {.bytes = 2 * bytes_of(ddelta) + bytes_of(gate, index) + (dgate.empty() ? 0 : bytes_of(dgate, a, m))});
   const int64_t S = ddelta.shape[0];
   require_shape(op, "ddelta", ddelta, {S, dx.cols()});
   if (!gate.empty()) require_shape(op, "gate", gate, {S});
@@ -38,6 +42,7 @@ void residual_add_backward(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate
 }
 
 void scatter_add(F32 dx, CI32 index, CF32 da, CF32 db) {
+  const Work work("scatter_add", {.bytes = 2 * bytes_of(da) + bytes_of(da, db, index)});
   const int64_t S = da.shape[0];
   require_shape("scatter_add", "da", da, {S, dx.cols()});
   if (!db.empty()) require_shape("scatter_add", "db", db, da.shape);
@@ -47,6 +52,7 @@ void scatter_add(F32 dx, CI32 index, CF32 da, CF32 db) {
 }
 
 void router_backward_input(F32 dx, CF32 dr, CF32 w) {
+  const Work work("router_backward_input", {.bytes = 2 * bytes_of(dx) + bytes_of(dr, w)});
   require_shape("router_backward_input", "dx", dx, {dr.numel(), w.numel()});
   if (dx.device == Device::kCpu) return cpu::router_backward_input(dx, dr, w);
   throw_no_device("router_backward_input", dx.device);

@@ -1,6 +1,7 @@
 #include "ops/rmsnorm.h"
 
 #include "base/parallel.h"
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/rows.h"
 
@@ -23,6 +24,7 @@ void check(const char* op, CF32 out, const RmsNormIn& in, CF32 weight, CF32 rstd
 }  // namespace
 
 void rmsnorm_forward(F32 y, F32 rstd, F32 saved, const RmsNormIn& in, CF32 weight, float eps) {
+  const Work work("rmsnorm_forward", {.bytes = 2 * bytes_of(y) + bytes_of(rstd, saved, in.index, in.add, weight)});
   check("rmsnorm_forward", y, in, weight, rstd);
   if (!saved.empty()) require_shape("rmsnorm_forward", "saved", saved, y.shape);
   if (y.device == Device::kCpu) return cpu::rmsnorm_forward(y, rstd, saved, in, weight, eps);
@@ -30,12 +32,14 @@ void rmsnorm_forward(F32 y, F32 rstd, F32 saved, const RmsNormIn& in, CF32 weigh
 }
 
 void rmsnorm_apply(F32 y, const RmsNormIn& in, CF32 weight, CF32 rstd) {
+  const Work work("rmsnorm_apply", {.bytes = 2 * bytes_of(y) + bytes_of(rstd, in.index, in.add, weight)});
   check("rmsnorm_apply", y, in, weight, rstd);
   if (y.device == Device::kCpu) return cpu::rmsnorm_apply(y, in, weight, rstd);
   throw_no_device("rmsnorm_apply", y.device);
 }
 
 void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, const RmsNormIn& in, CF32 weight, CF32 rstd, F32 partial) {
+  const Work work("rmsnorm_backward", {.bytes = 2 * bytes_of(dz) + bytes_of(dweight, dy, in.add, weight, rstd)});
   check("rmsnorm_backward", dz, in, weight, rstd);
   require(in.index.empty(), "rmsnorm_backward: x must be the saved rows, found an index; give saved rows alone");
   require_shape("rmsnorm_backward", "dy", dy, dz.shape);

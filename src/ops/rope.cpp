@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/work.h"
 #include "ops/device.h"
 
 namespace isobath {
@@ -28,9 +29,16 @@ void check(const char* op, CF32 x, CI32 position, CF32 table, int64_t heads) {
             s, table.rows());
 }
 
+// The heads that are rotated, in place, and the table's rows.
+int64_t rotation_bytes(CF32 x, CI32 position, CF32 table, int64_t heads) {
+  const int64_t S = x.rows(), floats = 2 * S * heads * table.cols() + std::min(S, table.rows()) * table.cols();
+  return floats * int64_t(sizeof(float)) + bytes_of(position);
+}
+
 }  // namespace
 
 void rope_table(F32 table, double theta) {
+  const Work work("rope_table", {.bytes = bytes_of(table)});
   require(table.shape.rank() == 2 && table.cols() > 0 && table.cols() % 2 == 0,
           "rope_table: table is {}, expected (positions, K) with K even", table.shape);
   require(theta > 0, "rope_table: theta is {}, expected more than 0", theta);
@@ -39,12 +47,14 @@ void rope_table(F32 table, double theta) {
 }
 
 void rope_forward(F32 x, CI32 position, CF32 table, int64_t heads) {
+  const Work work("rope_forward", {.bytes = rotation_bytes(x, position, table, heads)});
   check("rope_forward", x, position, table, heads);
   if (x.device == Device::kCpu) return cpu::rope_forward(x, position, table, heads);
   throw_no_device("rope_forward", x.device);
 }
 
 void rope_backward(F32 dx, CI32 position, CF32 table, int64_t heads) {
+  const Work work("rope_backward", {.bytes = rotation_bytes(dx, position, table, heads)});
   check("rope_backward", dx, position, table, heads);
   if (dx.device == Device::kCpu) return cpu::rope_backward(dx, position, table, heads);
   throw_no_device("rope_backward", dx.device);

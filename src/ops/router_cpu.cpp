@@ -6,9 +6,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include "base/count.h"
 #include "ops/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -24,11 +24,43 @@ void router_score(F32 r, CF32 x, CF32 w, CF32 b) {
   });
 }
 
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial) {
+void router_score_normed(F32 r, F32 rstd, CF32 x, CF32 w, CF32 b, float eps) {
+  const int64_t N = x.rows(), D = x.cols();
+  const float bias = b.empty() ? 0 : b[0];
+  parallel_for(N, row_grain(D), [&](int64_t n) HWY_ATTR {
+    const float* row = x.row(n);
+    const float squares = sum_vectors(D, [&](Vec sum, auto at, int64_t i) HWY_ATTR {
+      const Vec v = at.load(row + i);
+      return hn::MulAdd(v, v, sum);
+    });
+    rstd[n] = 1 / std::sqrt(squares / float(D) + eps);
+    const float dot = sum_vectors(D, [&](Vec sum, auto at, int64_t i)
+                                         HWY_ATTR { return hn::MulAdd(at.load(row + i), at.load(w.data + i), sum); });
+    r[n] = dot * rstd[n] + bias;
+  });
+}
+
+void router_backward_input_normed(F32 dx, CF32 dr, CF32 x, CF32 w, CF32 b, CF32 r, CF32 rstd) {
+  const int64_t N = dx.rows(), D = dx.cols();
+  const float bias = b.empty() ? 0 : b[0];
+  parallel_for(N, row_grain(D), [&](int64_t n) HWY_ATTR {
+    float* to = dx.row(n);
+    const float* row = x.row(n);
+    const Vec of_w = hn::Set(Tag(), dr[n] * rstd[n]);
+    const Vec of_x = hn::Set(Tag(), -dr[n] * rstd[n] * (r[n] - bias) * rstd[n] / float(D));
+    for_vectors(D, [&](auto at, int64_t i) HWY_ATTR {
+      const Vec sum = hn::MulAdd(of_w, at.load(w.data + i), at.load(to + i));
+      at.store(hn::MulAdd(of_x, at.load(row + i), sum), to + i);
+    });
+  });
+}
+
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial, const RouterRms& rms) {
   const int64_t S = dr.numel(), D = x.cols();
   sum_rows(dw.view.data, partial, S, [&](float* sum, int64_t s) HWY_ATTR {
     const float* row = x.row(index.empty() ? s : index[s]);
-    const Vec scale = hn::Set(Tag(), dr[s]);
+    const float norm = rms.rstd.empty() ? 1 : rms.rstd[rms.row.empty() ? s : rms.row[s]];
+    const Vec scale = hn::Set(Tag(), dr[s] * norm);
     for_vectors(D, [&](auto at, int64_t i)
                        HWY_ATTR { at.store(hn::MulAdd(scale, at.load(row + i), at.load(sum + i)), sum + i); });
   });
@@ -43,18 +75,30 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace isobath {
 HWY_EXPORT(router_score);
+HWY_EXPORT(router_score_normed);
 HWY_EXPORT(router_backward_weight);
+HWY_EXPORT(router_backward_input_normed);
 
 namespace cpu {
 
-void router_score(F32 r, CF32 x, CF32 w, CF32 b) {
-  count_multiply_adds(x.numel());
-  HWY_DYNAMIC_DISPATCH(router_score)(r, x, w, b);
+void router_score(F32 r, CF32 x, CF32 w, CF32 b) { HWY_DYNAMIC_DISPATCH(router_score)(r, x, w, b); }
+
+void router_score_normed(F32 r, F32 rstd, CF32 x, CF32 w, CF32 b, float eps) {
+  HWY_DYNAMIC_DISPATCH(router_score_normed)(r, rstd, x, w, b, eps);
 }
 
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial) {
-  count_multiply_adds(dr.numel() * x.cols());
-  HWY_DYNAMIC_DISPATCH(router_backward_weight)(dw, db, dr, x, index, partial);
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial, const RouterRms& rms) {
+  HWY_DYNAMIC_DISPATCH(router_backward_weight)(dw, db, dr, x, index, partial, rms);
+}
+
+void router_backward_input_normed(F32 dx, CF32 dr, CF32 x, CF32 w, CF32 b, CF32 r, CF32 rstd) {
+  HWY_DYNAMIC_DISPATCH(router_backward_input_normed)(dx, dr, x, w, b, r, rstd);
+}
+
+void restore_rows(F32 x, CI32 index, CF32 saved) {
+  const int64_t D = x.cols();
+  parallel_for(saved.rows(), row_grain(D),
+               [&](int64_t s) { std::copy_n(saved.row(s), D, x.row(index.empty() ? s : index[s])); });
 }
 
 namespace {

@@ -1,5 +1,6 @@
 #include "ops/swiglu.h"
 
+#include "base/work.h"
 #include "ops/device.h"
 #include "ops/rows.h"
 
@@ -10,12 +11,14 @@ void swiglu_backward(F32 duv, F32 dh_to_h, CF32 uv);
 }  // namespace cpu
 
 void swiglu_forward(F32 h, CF32 uv) {
+  const Work work("swiglu_forward", {.bytes = bytes_of(h, uv)});
   require_shape("swiglu_forward", "uv", uv, {h.shape[0], 2 * h.cols()});
   if (h.device == Device::kCpu) return cpu::swiglu_forward(h, uv);
   throw_no_device("swiglu_forward", h.device);
 }
 
 void swiglu_backward(F32 duv, F32 dh_to_h, CF32 uv) {
+  const Work work("swiglu_backward", {.bytes = bytes_of(duv, uv) + 2 * bytes_of(dh_to_h)});
   require_shape("swiglu_backward", "uv", uv, {dh_to_h.shape[0], 2 * dh_to_h.cols()});
   require_shape("swiglu_backward", "duv", duv, uv.shape);
   if (duv.device == Device::kCpu) return cpu::swiglu_backward(duv, dh_to_h, uv);

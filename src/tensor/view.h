@@ -47,6 +47,7 @@ struct View {
   int64_t rows() const { return shape.rows(); }
   int64_t cols() const { return shape.cols(); }
   bool empty() const { return data == nullptr; }  // an optional argument that was left out
+  int64_t bytes() const { return empty() ? 0 : numel() * int64_t(sizeof(T)); }
   T* row(int64_t n) const { return data + n * shape.cols(); }
   T& operator[](int64_t i) const { return data[i]; }
 
@@ -78,6 +79,18 @@ struct Accum {
   F32 view;
 };
 inline Accum add_to(F32 view) { return {view}; }
+
+// Bytes of these arrays, each touched once: what an op says of its traffic (base/work.h). What is added to is read and
+// written. An argument that was left out has none.
+inline int64_t bytes_touched(Accum sum) { return 2 * sum.view.bytes(); }
+template <class T>
+int64_t bytes_touched(View<T> view) {
+  return view.bytes();
+}
+template <class... Arrays>
+int64_t bytes_of(const Arrays&... arrays) {
+  return (bytes_touched(arrays) + ... + 0);
+}
 
 }  // namespace isobath
 

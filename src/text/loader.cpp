@@ -74,11 +74,14 @@ Loader::Window Loader::train_window(int64_t index) const {
 }
 
 Loader::Count Loader::train_count(int64_t first, int64_t count) const {
-  Count sum{0, 0};
+  Count sum{0, 0, 0};
   for (int64_t index = first; index < first + count; index++) {
     const Window window = train_window(index);
     sum.rows += window.end - window.begin;
     sum.targets += window.end - window.begin;
+    sum.runs++;
+    if (options_.capacity_scope == Scope::kDocument)
+      for (int64_t d = stream_.document_at(window.begin) + 1; stream_.document_begin(d) < window.end; d++) sum.runs++;
     if (options_.attention_scope == Scope::kSequence) continue;
     for (int64_t d = stream_.document_at(window.begin) + 1; stream_.document_begin(d) <= window.end; d++) sum.targets--;
   }

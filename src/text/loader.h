@@ -38,6 +38,7 @@ class Loader {
   // What train(first, count) would hold, for any count, without making it.
   struct Count {
     int64_t rows, targets;  // targets: that are scored
+    int64_t runs;           // of rows that share capacity
   };
   Count train_count(int64_t first, int64_t count) const;
   // Of the rows of one pass over the text; below 1 where windows end at max_documents.

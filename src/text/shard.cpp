@@ -67,8 +67,9 @@ void check_header(const ShardHeader& h, std::string_view bytes, const fs::path& 
   require(h.version == kVersion, "{}: shard of version {}, expected {}", path.string(), h.version, kVersion);
   require(h.width == 2 || h.width == 4, "{}: ids of {} bytes, expected 2 or 4", path.string(), h.width);
   require(h.tokenizer_hash == tokenizer.hash(),
-          "{}: made by the tokenizer {:016x}, but this one is {:016x}; tokenize the text again", path.string(),
-          h.tokenizer_hash, tokenizer.hash());
+          "{}: made by another tokenizer than the one given (hash {:016x}, not {:016x}); name its tokenizer "
+          "(--tokenizer), or tokenize the text again",
+          path.string(), h.tokenizer_hash, tokenizer.hash());
   const int64_t room = int64_t(bytes.size() - sizeof h);
   const bool fits = h.tokens >= 0 && h.documents >= 0 && h.documents <= h.tokens && h.text_bytes >= 0 &&
                     h.tokens <= room / h.width && h.documents <= room / 8 &&

@@ -129,14 +129,17 @@ bool is_corpus_file(const fs::path& path) {
 }
 
 TokenSourcePtr read_source(const fs::path& path, const Tokenizer& tokenizer) {
-  require(is_corpus_file(path), "{}: not a kind of text that is read; expected .txt, .jsonl, .tokens or .bin",
-          path.string());
   MappedFile file(path);
   const std::string_view bytes = as_text(file);
   require(!bytes.empty(), "{}: the file is empty", path.string());
   const fs::path ending = path.extension();
   TokenSource source;
-  if (ending == ".txt")
+  if (!is_corpus_file(path)) {
+    require(bytes.find('\0') == bytes.npos,
+            "{}: not a kind of text that is read; expected .txt, .jsonl, .tokens, .bin, or text under another name",
+            path.string());
+    source = read_text(bytes, tokenizer);
+  } else if (ending == ".txt")
     source = read_text(bytes, tokenizer);
   else if (ending == ".jsonl")
     source = read_jsonl(bytes, path, tokenizer);

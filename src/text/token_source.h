@@ -55,7 +55,8 @@ struct TokenSource {
 
 using TokenSourcePtr = std::shared_ptr<const TokenSource>;
 
-// By the ending of the name: .txt, .jsonl, .tokens, .bin.
+// By the ending of the name: .txt, .jsonl, .tokens, .bin. A file of another name is text if it holds no zero byte: one
+// that is named is read, but a folder that holds one is refused.
 bool is_corpus_file(const fs::path& path);
 TokenSourcePtr read_source(const fs::path& path, const Tokenizer& tokenizer);
 

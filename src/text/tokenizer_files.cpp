@@ -153,6 +153,9 @@ State read_tokenizer_files(const fs::path& path) {
   require(is_folder || is_there(path), "{}: no such tokenizer; expected bytes, a tokenizer.json or its folder",
           path.string());
 
+  require(is_folder || path.extension() != ".model",
+          "{}: SentencePiece models are not read; expected a tokenizer.json (transformers writes one: save_pretrained)",
+          path.string());
   const fs::path file = gpt2 ? folder / kGpt2Vocab : is_folder ? folder / kTokenizer : path;
   std::vector<NamedBytes> files{{gpt2 ? kGpt2Vocab : kTokenizer, read_file(file)}};
   if (gpt2) files.push_back({kGpt2Merges, read_file(folder / kGpt2Merges)});

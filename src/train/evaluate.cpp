@@ -21,13 +21,15 @@ void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, co
     LayerRouting& entry = layer[next++];
     entry.routed += r.list.rows;
     entry.rows += rows;
+    entry.dropped += r.dropped;
     entry.agreement += r.agreement;
   }
 }
 
 Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t windows,
                           const std::function<void(int64_t done, int64_t of)>& progress,
-                          const std::function<bool()>& stop) {
+                          const std::function<bool()>& stop,
+                          const std::function<void(const Activations& acts, int64_t rows)>& on_batch) {
   const int64_t all = loader_.eval_sequences();
   const int64_t count = windows > 0 ? std::min(windows, all) : all;
   Evaluation result;
@@ -47,6 +49,7 @@ Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t wind
     result.targets += loader_.scored_targets(batch);
     result.rows += batch.rows();
     add_routing(result.layer, model.config(), acts_, batch.rows());
+    if (on_batch) on_batch(acts_, batch.rows());
     if (progress) progress(std::min(first + batch_, count), count);
   }
   result.loss = loss / double(std::max<int64_t>(1, result.targets));

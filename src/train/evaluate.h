@@ -15,6 +15,7 @@ namespace isobath {
 struct LayerRouting {
   int64_t block = 0;
   int64_t routed = 0, rows = 0;  // rows that went through, of all
+  int64_t dropped = 0;           // rows that wanted to (choice = token, within capacity)
   Agreement agreement = {};      // of the causal rule with top-k, where top-k chose
   double share() const { return rows ? double(routed) / double(rows) : 0; }
 };
@@ -37,10 +38,11 @@ class Evaluator {
   int64_t windows() const { return loader_.eval_sequences(); }
 
   // The first `windows` windows (0: all). `progress`, if given, hears of windows done; `stop`, if given, ends the
-  // evaluation when it says so.
+  // evaluation when it says so; `on_batch`, if given, sees what each pass left.
   Evaluation run(const Model& model, const Selection& how, int64_t windows = 0,
                  const std::function<void(int64_t done, int64_t of)>& progress = {},
-                 const std::function<bool()>& stop = {});
+                 const std::function<bool()>& stop = {},
+                 const std::function<void(const Activations& acts, int64_t rows)>& on_batch = {});
 
  private:
   Loader loader_;

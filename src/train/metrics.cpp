@@ -15,6 +15,7 @@ Json layers_to_json(const std::vector<LayerRouting>& layers) {
   Json list = Json::array();
   for (const LayerRouting& l : layers) {
     Json entry{{"block", l.block}, {"share", l.share()}};
+    if (l.dropped > 0) entry["dropped"] = l.dropped;
     if (l.agreement.rows > 0) {
       entry["accuracy"] = l.agreement.accuracy();
       entry["precision"] = l.agreement.precision();
@@ -69,6 +70,7 @@ void Metrics::write(const StepRecord& r) {
         {"step", r.step},
         {"loss", r.loss},
         {"auxiliary", r.auxiliary},
+        {"z_loss", r.z_loss},
         {"gradient_norm", r.norm.model},
         {"predictor_norm", r.norm.predictor},
         {"learning_rate", r.learning_rate},

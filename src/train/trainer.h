@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/machine.h"
 #include "model/flops.h"
 #include "text/corpus.h"
@@ -21,7 +22,8 @@ namespace isobath {
 struct StepRecord {
   int64_t step = 0, steps = 0;
   double loss = 0;       // nats per scored token of this step
-  double auxiliary = 0;  // mean binary cross-entropy of rule and top-k choice, 0 without one
+  double auxiliary = 0;  // mean binary cross-entropy of rule and top-k choice, or mean balance loss; 0 without one
+  double z_loss = 0;     // mean square of the router scores, 0 without z_weight
   GradientNorms norm;
   double learning_rate = 0;
   int64_t tokens = 0;  // seen so far

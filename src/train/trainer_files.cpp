@@ -59,12 +59,13 @@ StoredState read_state(const fs::path& checkpoint) {
   return state;
 }
 
-// What may differ in a resumed run: where things lie, how often it is looked at, how far it goes. With the budget the
-// cosine of the rate is stretched too; anything else would make the steps so far another run's.
+// What may differ in a resumed run: where things lie, how often it is looked at, how far it goes, what is computed
+// twice rather than kept. With the budget the cosine of the rate is stretched too; anything else would make the steps
+// so far another run's.
 bool may_change(std::string_view key) {
   return key == "steps" || key == "tokens" || key == "flops" || key == "path" || key == "valid_path" ||
-         key == "tokenizer" || key == "out" || key == "keep" || key == "threads" || key.starts_with("eval_") ||
-         key.starts_with("save_");
+         key == "tokenizer" || key == "out" || key == "keep" || key == "threads" || key == "recompute" ||
+         key == "from" || key.starts_with("eval_") || key.starts_with("save_");
 }
 
 }  // namespace
@@ -142,6 +143,7 @@ void Trainer::resume(const fs::path& checkpoint) {
   s.record.tokens = state.tokens;
   s.record.flops = s.spent = state.flops;
   s.saved = checkpoint;
+  s.set_capacity();
   s.model.products->pack(s.model.weights.weights());
 }
 

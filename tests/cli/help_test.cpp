@@ -38,9 +38,16 @@ TEST(Help, every_option_of_a_run_is_a_flag) {
   const std::string help = output_of({"train", "--help"});
   const RunConfig config;
   for_each_option(config, [&](const char*, const char* key, const auto&, const char* text) {
-    expect_in(help, "--" + std::string(key));
+    std::string flag = key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    expect_in(help, "--" + flag);
     expect_in(help, std::string(text).substr(0, 20));
   });
+}
+
+TEST(Help, as_a_command) {
+  EXPECT_EQ(output_of({"help", "train"}), output_of({"train", "--help"}));
+  EXPECT_EQ(output_of({"help"}), output_of({"--help"}));
 }
 
 TEST(Help, version) { expect_in(output_of({"--version"}), std::string("isobath ") + ISOBATH_VERSION + "\n"); }
@@ -76,6 +83,12 @@ TEST(Flags, switches_need_no_value) {
   EXPECT_EQ(parameters({"--tie-word-embeddings"}), untied - head);
   EXPECT_EQ(parameters({"--tie-word-embeddings=true"}), untied - head);
   EXPECT_EQ(parameters({"--tie-word-embeddings=false"}), untied);
+}
+
+TEST(Flags, a_budget_wins_over_one_of_another_kind) {
+  const Workplace work;
+  output_of(work.train({"--tokens", "192"}));  // the file has steps
+  EXPECT_EQ(latest_checkpoint(work.out)->step, 2);
 }
 
 TEST(Flags, with_dashes_or_underlines_win_over_the_file) {

@@ -58,7 +58,7 @@ TEST_F(WrongInput, words_on_the_command_line) {
   refused({"--batch", "1.5"}, {"--batch", "1.5"});
   refused({"--seed", "-1"}, {"--seed", "-1"});
   refused({"--gate", "relu"}, {"--gate", "relu", "raw", "sigmoid", "tanh"});
-  refused({"--router-bias=maybe"}, {"--router-bias", "maybe", "true,false"});
+  refused({"--router-bias=maybe"}, {"--router-bias", "maybe", "true or false"});
   refused({"--steps", "9223372036854775808"}, {"--steps", "9223372036854775808", "64 bits"});
   refused({"--seed", "18446744073709551616"}, {"--seed", "18446744073709551616", "64 bits"});
   refused({"--capacity", "0.5,x"}, {"--capacity", "x"});
@@ -69,6 +69,12 @@ TEST_F(WrongInput, words_on_the_command_line) {
   wrong({"eval", "x"}, {"--path", "isobath eval --help"});
   wrong({"plan", work_.config, "--batch", "0"}, {"data.batch is 0"});
   wrong({"plan", work_.config, "--vocab-size", "-3"}, {"--vocab-size", "-3"});
+  wrong({"bench", "trian"}, {"trian", "isobath bench --help"});
+  wrong({"bench", "train", "--html", "page.html"}, {"--html requires --scan", "isobath bench train --help"});
+  wrong({"bench", "train", "--scan", "--models", "dense"}, {"--models", "--scan"});
+  wrong({"bench", "train", "--topology", "dense"}, {"topology = dense", "--models dense"});
+  wrong({"bench", "train", "--scan", "--blocks", "1"}, {"--every", "--blocks"});
+  wrong({"bench", "train", "--context", "99999999999999999999"}, {"--context"});
   wrong({"tokenize"}, {"--path", "--text"});
   wrong({"tokenize", "--tokenizer", "no/such", "--text", "x"}, {"no/such"});
   wrong({"tokenize", "--path", work_.text, "--out", "no/such/text.tokens"}, {"no/such: no such folder"});
@@ -111,13 +117,16 @@ TEST_F(WrongInput, models) {
   refused({"--head-dim", "5"}, {"head_dim is 5", "even"});
   refused({"--blocks", "4"}, {"routing.blocks", "4", "0 to 3"});
   refused({"--every", "5"}, {"every = 5", "4 blocks"});
+  refused({"--train-only", "rooter"}, {"train.train_only", "rooter"});
+  refused({"--from", "no/such"}, {"no/such"});
   refused({"--router", "random"}, {"router = random", "causal = none"});
   refused({"--max-position-embeddings", "8"}, {"context = 24", "max_position_embeddings = 8"});
 }
 
 TEST_F(WrongInput, budgets_and_batches) {
-  refused({"--tokens", "1000"}, {"found 2 budgets", "--steps, --tokens, --flops"});
-  refused({"--steps", "0"}, {"found 0 budgets", "--steps, --tokens, --flops"});
+  refused({"--steps", "4", "--tokens", "1000"}, {"found 2 budgets", "--steps, --tokens, --flops"});
+  expect_failure(run({"train", "--path", work_.text, "--out", work_.out}), 2,
+                 {"found 0 budgets", "--steps, --tokens, --flops"});
   refused({"--steps", "-4"}, {"budget is negative"});
   refused({"--steps", "0", "--flops", "10"}, {"10 FLOPs", "--flops"});
   refused({"--steps", "0", "--flops", "1e40"}, {"1e+40 FLOPs", "--flops"});

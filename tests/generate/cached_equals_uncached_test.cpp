@@ -76,7 +76,9 @@ TEST_P(EveryRule, BatchWithDifferentPicksEqualsEachSequenceAlone) {
   Trace batch;
   run_traced(together, batch);
   const auto picks = [&](int64_t b) { return cached_positions(together, 4, b)[1]; };
-  EXPECT_NE(picks(0), picks(2));
+  if (GetParam().router != Router::kFirst) {
+    EXPECT_NE(picks(0), picks(2));
+  }
   Generator alone(*model, Tokenizer::bytes(), {});
   for (size_t b = 0; b < requests.size(); b++) {
     alone.begin({&requests[b], 1});

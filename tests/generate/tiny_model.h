@@ -19,10 +19,15 @@ struct Rule {
   const char* name;
   Router router;
   Causal causal;
+  Choice choice = Choice::kExpert;
 };
 inline constexpr Rule kRules[] = {{"bce", Router::kLearned, Causal::kBce},
                                   {"predictor", Router::kLearned, Causal::kPredictor},
-                                  {"random", Router::kRandom, Causal::kNone}};
+                                  {"threshold", Router::kLearned, Causal::kThreshold},
+                                  {"token", Router::kLearned, Causal::kNone, Choice::kToken},
+                                  {"random", Router::kRandom, Causal::kNone},
+                                  {"first", Router::kFirst, Causal::kNone},
+                                  {"spaced", Router::kSpaced, Causal::kNone}};
 
 inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 96) {
   ModelConfig c;
@@ -35,9 +40,11 @@ inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 9
   c.head_dim = 10;
   c.max_position_embeddings = context;
   c.routing.topology = Topology::kJoint;
-  c.routing.capacity = {0.5};
+  c.routing.capacity = {rule.router == Router::kFirst ? 0.1 : 0.5};  // of the longest context
   c.routing.router = rule.router;
   c.routing.causal = rule.causal;
+  c.routing.choice = rule.choice;
+  if (rule.choice == Choice::kToken) c.routing.gate = Gate::kSigmoid;
   resolve(c, context);
   return c;
 }
@@ -50,6 +57,7 @@ inline std::unique_ptr<Model> tiny_model(const ModelConfig& config, uint64_t see
     const F32 w = model->weights.at(i);
     if (model->weights.list()[i].kind == Kind::kRouter)
       for (int64_t j = 0; j < w.numel(); j++) w[j] *= 50;
+    if (model->weights.list()[i].kind == Kind::kRule) w[0] = 0.3f;
   }
   return model;
 }

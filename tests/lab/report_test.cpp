@@ -6,6 +6,7 @@
 
 #include "lab/charts.h"
 #include "lab/lab_support.h"
+#include "lab/scan.h"
 
 namespace isobath {
 namespace {
@@ -94,6 +95,33 @@ TEST(Report, IsBalancedEscapedAndHoldsTheNumbers) {
   for (size_t i = 0; i < charts.size(); i++) EXPECT_NE(page.find(fmt::format("id=\"chart-{}\"", i)), std::string::npos);
   EXPECT_EQ(charts[0]["data"][1]["name"], "validation");
   EXPECT_EQ(charts[0]["data"][1]["values"].size(), c.dense.validation.size() + c.mod.validation.size());
+}
+
+TEST(ScanPage, HoldsAChartAndATableOfEachAxis) {
+  StepScan scan{"a machine <x>", {{"context", "at 8192 tokens", {}}, {"width", "none was measured", {}}}};
+  for (const int64_t T : {256, 1024})
+    scan.axes[0].points.push_back({.value = std::to_string(T),
+                                   .detail = fmt::format("{} sequences", 8192 / T),
+                                   .dense_ms = spread_of({10, 12, 11}),
+                                   .mod_ms = spread_of({6}),
+                                   .dense_share = spread_of({0.71, 0.75, 0.73}),
+                                   .mod_share = spread_of({0.7}),
+                                   .time_ratio = spread_of({0.5, 0.55}),
+                                   .flop_ratio = 0.5,
+                                   .limit = T >= 1024 ? 1.03 : 1.05});
+  const std::string page = scan_page(scan, "/* vega */");
+  EXPECT_EQ(imbalance(page), "");
+  for (const char* part : {"a machine &lt;x&gt;", "at 8192 tokens", "none was measured", "32 sequences",
+                           "73.0% (71.0 to 75.0)", "11.0", "0.525", "1.050"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  const Json charts = charts_of(page);
+  ASSERT_EQ(charts.size(), 1u);
+  EXPECT_EQ(charts[0]["data"][0]["values"].size(), 4u) << "two models at two points";
+  const Json& ratio = charts[0]["data"][1]["values"][1];
+  EXPECT_EQ(ratio["value"], "1024");
+  EXPECT_DOUBLE_EQ(ratio["low"], 1.0);
+  EXPECT_DOUBLE_EQ(ratio["high"], 1.1);
+  EXPECT_DOUBLE_EQ(ratio["limit"], 1.03);
 }
 
 TEST(Report, AnInspectionShowsTheTextWithItsDepths) {

@@ -115,6 +115,44 @@ TEST(Plan, BuffersOfTrainingDoNotOverlap) {
     }
 }
 
+// With recompute a block has its inputs and its router for itself; the rest is there once, for the longest list.
+TEST(Plan, OfRecomputeSharesWhatCanBeMadeAgain) {
+  const ModelConfig c = planned(tiny_routed(0.125, 4), 40);
+  const Activations kept(c, kLimits, Purpose::kTrain),
+      again(c, kLimits, Purpose::kTrain, Allocate::kYes, {.recompute = Recompute::kBlocks});
+  EXPECT_EQ(again.block[0].qkv.data, again.block[2].qkv.data);
+  EXPECT_EQ(again.block[1].uv.rows(), 15);
+  const auto own = [](const std::string& name) {
+    return !name.starts_with("block.") || name.ends_with(".saved") || name.find(".router.") != std::string::npos;
+  };
+  const auto& entries = again.plan().entries();
+  for (const Plan::Entry& a : entries) {
+    if (!own(a.name)) continue;
+    for (const Plan::Entry& b : entries) {
+      const bool apart = a.offset >= b.offset + b.bytes || b.offset >= a.offset + a.bytes;
+      EXPECT_TRUE(&a == &b || apart || (a.name.starts_with("scratch.") && b.name.starts_with("scratch.")))
+          << a.name << " and " << b.name;
+    }
+  }
+  int64_t inputs = 0;
+  for (int64_t l = 0; l < 4; l++) inputs += again.block_bytes(l);
+  for (const Plan::Entry& e : entries)
+    if (e.name.starts_with("block.") && own(e.name)) inputs -= e.bytes;
+  EXPECT_EQ(inputs, 0) << "what is shared is no block's";
+  EXPECT_LT(again.plan().bytes(), kept.plan().bytes());
+}
+
+// A block more is its inputs more.
+TEST(Plan, OfRecomputeGrowsByTheInputsOnly) {
+  const auto bytes = [](int64_t L) {
+    return Activations(planned(tiny_config(L), 40), kLimits, Purpose::kTrain, Allocate::kNo,
+                       {.recompute = Recompute::kBlocks})
+        .plan()
+        .bytes();
+  };
+  EXPECT_EQ(bytes(9) - bytes(8), 120 * 20 * 4);
+}
+
 TEST(HeadChunk, StaysNearFourMegabytes) {
   ModelConfig c = tiny_config();
   c.vocab_size = 32000;

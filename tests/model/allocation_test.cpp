@@ -10,6 +10,7 @@
 #include <functional>
 #include <new>
 
+#include "base/work.h"
 #include "support/tiny_model.h"
 
 namespace {
@@ -110,12 +111,19 @@ TEST_P(Step, AllocatesNothingAfterTheFirst) {
                                     random_sequence(2, {50, 50}, config.vocab_size)};
   const std::vector<Sequence> ragged{random_sequence(3, {61}, config.vocab_size),
                                      random_sequence(4, {13, 2}, config.vocab_size)};
-  TinyModel model(config, limits_for(whole));
-  const TinyBatch first(whole, model.config), second(ragged, model.config);
-  model.step(first, {.step = 0});
-  EXPECT_EQ(allocations_in([&] { model.step(first, {.step = 1}); }), 0);
-  EXPECT_EQ(allocations_in([&] { model.step(second, {.step = 2}); }), 0);
-  EXPECT_EQ(allocations_in([&] { model.products.pack(model.weights.weights()); }), 0);
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kBlocks}) {
+    TinyModel model(config, limits_for(whole), Purpose::kTrain, 3, {.recompute = recompute});
+    const TinyBatch first(whole, model.config), second(ragged, model.config);
+    model.step(first, {.step = 0});
+    EXPECT_EQ(allocations_in([&] { model.step(first, {.step = 1}); }), 0);
+    EXPECT_EQ(allocations_in([&] { model.step(second, {.step = 2}); }), 0);
+    EXPECT_EQ(allocations_in([&] { model.products.pack(model.weights.weights()); }), 0);
+    EXPECT_EQ(allocations_in([&] {
+                const Profile profile;
+                model.step(first, {.step = 3});
+              }),
+              0);
+  }
 }
 
 TEST_P(Step, ForwardAllocatesNothingAfterTheFirst) {

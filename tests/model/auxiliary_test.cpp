@@ -46,7 +46,8 @@ TEST_P(Targets, AreTheTopKOfEveryRun) {
                               model.acts.scratch};
   choose_rows(context, router, x, batch.view(), {});
   constexpr double kScale = 1.0 / 64;
-  auxiliary_loss(context, model.gradient.weights().block[1].router, router, x, kScale);
+  auxiliary_loss(context, model.gradient.weights().block[1].router, router, x, batch.view(),
+                 {.per_row = kScale, .per_run = kScale});
 
   std::vector<double> r(router.score.data, router.score.data + N);
   const std::vector<bool> top = reference::top_k(r, batch.capacity_begin(), 0.3);
@@ -121,21 +122,42 @@ TEST(AuxiliaryWeight, OfZeroIsNoCausalRule) {
     EXPECT_EQ(gradient_of(none, info.name), gradient_of(bce, info.name));
 }
 
+TEST(ZLoss, IsReportedWithoutItsWeightAndPullsScoresToZero) {
+  ModelConfig config = tiny_routed();
+  config.routing.causal = Causal::kNone;
+  const TinyBatch batch(random_sequences({12, 7}, config.vocab_size), config);
+  TinyModel without(config, {.sequences = 2, .T = 12});
+  config.routing.z_weight = 0.25;
+  TinyModel with(config, {.sequences = 2, .T = 12});
+  without.step(batch);
+  with.step(batch);
+  double sum = 0;
+  for (int64_t n = 0; n < 19; n++) sum += double(with.router(1).score[n]) * double(with.router(1).score[n]);
+  EXPECT_NEAR(with.router(1).square_sum, sum, 1e-10);
+  EXPECT_EQ(without.router(1).square_sum, 0);
+  EXPECT_NE(gradient_of(with, "model.layers.1.router.weight"), gradient_of(without, "model.layers.1.router.weight"));
+}
+
 // ---- micro-batches (invariant 12)
 // -----------------------------------------------------------------------------------------
 
 class MicroBatches : public ::testing::TestWithParam<Causal> {};
-INSTANTIATE_TEST_SUITE_P(Rules, MicroBatches, ::testing::Values(Causal::kBce, Causal::kPredictor),
-                         [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Rules, MicroBatches, ::testing::Values(Causal::kBce, Causal::kPredictor, Causal::kNone),
+                         [](const auto& info) { return info.param == Causal::kNone ? "token" : name_of(info.param); });
 
 TEST_P(MicroBatches, OfFourEqualOneOfEight) {
   ModelConfig config = tiny_routed();
   config.routing.causal = GetParam();
   config.routing.aux_weight = 0.5;
+  config.routing.z_weight = 0.1;
+  if (GetParam() == Causal::kNone) {
+    config.routing.choice = Choice::kToken;
+    config.routing.gate = Gate::kSigmoid;
+  }
   const std::vector<Sequence> all = random_sequences({9, 13, 4, 1, 13, 8, 7, 2}, config.vocab_size);
   TinyModel model(config, limits_for(all));
   const TinyBatch whole(all, model.config);
-  const StepScale scale{.targets = whole.targets(), .rows = whole.rows()};
+  const StepScale scale{.targets = whole.targets(), .rows = whole.rows(), .runs = whole.runs()};
   // The loss, the auxiliary loss and the gradients of a step in micro-batches of `size` sequences.
   const auto run = [&](size_t size) {
     fill(model.gradient, 0);

@@ -74,10 +74,14 @@ class SequenceBits : public ::testing::TestWithParam<const char*> {
  protected:
   SequenceBits() {
     config_.max_position_embeddings = 160;
-    config_.routing.router = kind() == "random" ? Router::kRandom : Router::kLearned;
-    config_.routing.causal = kind() == "random"      ? Causal::kNone
-                             : kind() == "predictor" ? Causal::kPredictor
-                                                     : Causal::kBce;
+    config_.routing.router = parse_name<Router>(kind()).value_or(Router::kLearned);
+    config_.routing.causal =
+        has_own_rule(config_.routing.router) ? Causal::kNone : parse_name<Causal>(kind()).value_or(Causal::kBce);
+    if (kind() == "token") {
+      config_.routing.choice = Choice::kToken;
+      config_.routing.gate = Gate::kSigmoid;
+      config_.routing.causal = Causal::kNone;
+    }
     how_.by = kind() == "top-k" ? SelectBy::kTopK : SelectBy::kCausal;
     if (kind() == "dense") config_.routing = {};
   }
@@ -87,7 +91,9 @@ class SequenceBits : public ::testing::TestWithParam<const char*> {
   // Longer than a key block and a register tile, shorter, one row.
   std::vector<Sequence> sequences_ = random_sequences({131, 17, 1, 64, 9}, tiny_config().vocab_size);
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, SequenceBits, ::testing::Values("top-k", "bce", "predictor", "random", "dense"),
+INSTANTIATE_TEST_SUITE_P(Kinds, SequenceBits,
+                         ::testing::Values("top-k", "bce", "predictor", "threshold", "token", "random", "first",
+                                           "spaced", "dense"),
                          [](const auto& info) { return std::string(info.param) == "top-k" ? "topk" : info.param; });
 
 TEST_P(SequenceBits, AloneAndAmongOthers) {
@@ -131,10 +137,7 @@ TEST(GradientBits, WithOneThreadAndTwo) {
     set_thread_count(threads);
     TinyModel model(config, limits_for(sequences));
     model.step(TinyBatch(sequences, model.config));
-    std::vector<float> all;
-    for (size_t i = 0; i < model.gradient.list().size(); i++)
-      all.insert(all.end(), model.gradient.at(i).data, model.gradient.at(i).data + model.gradient.at(i).numel());
-    return all;
+    return model.gradients();
   };
   const int threads = thread_count();
   const std::vector<float> one = gradients(1), two = gradients(2);

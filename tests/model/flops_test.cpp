@@ -6,8 +6,8 @@
 
 #include <limits>
 
-#include "base/count.h"
 #include "base/error.h"
+#include "base/work.h"
 #include "support/tiny_cases.h"
 
 namespace isobath {
@@ -25,12 +25,14 @@ class Executed : public ::testing::TestWithParam<TinyCase> {};
 INSTANTIATE_TEST_SUITE_P(Flops, Executed, ::testing::ValuesIn(tiny_cases()), case_name);
 
 TEST_P(Executed, CountIsWhatTheKernelsCounted) {
-  TinyModel model(GetParam().config, limits_for(GetParam().sequences));
-  const TinyBatch batch(GetParam().sequences, model.config);
-  const int64_t forward = counted([&] { model.forward(batch); });
-  const ExecutedCount planned = executed_count(model.config, model.acts, batch.view());
-  EXPECT_EQ(forward, planned.forward);
-  EXPECT_EQ(counted([&] { model.step(batch); }), planned.forward + planned.backward);
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kBlocks}) {
+    TinyModel model(GetParam().config, limits_for(GetParam().sequences), Purpose::kTrain, 3, {.recompute = recompute});
+    const TinyBatch batch(GetParam().sequences, model.config);
+    const int64_t forward = counted([&] { model.forward(batch); });
+    const ExecutedCount planned = executed_count(model.config, model.acts, batch.view());
+    EXPECT_EQ(forward, planned.forward);
+    EXPECT_EQ(counted([&] { model.step(batch); }), planned.forward + planned.backward) << name_of(recompute);
+  }
 }
 
 class ExecutedCausal : public ::testing::TestWithParam<TinyCase> {};
@@ -112,6 +114,21 @@ TEST(ModelFlops, OfARoutedModelByHand) {
   c.routing.causal = Causal::kNone;
   c.routing.router = Router::kRandom;
   EXPECT_EQ(model_flops(c, runs, runs).block[0].router, 0);
+}
+
+// Of 7 rows at C = 0.125 top-k takes one, even spacing none.
+TEST(ModelFlops, CountTheRowsThatEachRouterChooses) {
+  ModelConfig c = tiny_routed(0.125, 2);
+  EXPECT_EQ(chosen_rows(c, 0, 7), 7);
+  EXPECT_EQ(chosen_rows(c, 1, 7), 1);
+  EXPECT_EQ(chosen_rows(c, 1, 16), 2);
+  c.routing.causal = Causal::kNone;
+  c.routing.router = Router::kFirst;
+  EXPECT_EQ(chosen_rows(c, 1, 7), 1);
+  c.routing.router = Router::kSpaced;
+  EXPECT_EQ(chosen_rows(c, 1, 7), 0);
+  EXPECT_EQ(chosen_rows(c, 1, 17), 2);
+  EXPECT_EQ(model_flops(c, 2, 17).block[1].rows, 4);
 }
 
 // Attention of a dense block is n*n of each segment, whatever competes for capacity.

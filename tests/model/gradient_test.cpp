@@ -17,16 +17,31 @@ struct Derivative {
   std::vector<double> value, terms;  // the sum over rows, and the sum of the magnitudes
 };
 
-// What row n adds to the loss of the step: cross-entropy, router's BCE, predictor's BCE.
+// What row n adds to the loss of the step: cross-entropy, router's BCE, square of its score, predictor's BCE.
 Var row_objective(const Outcome<Var>& out, size_t n, const ModelConfig& c, const StepScale& scale) {
   Var sum = out.loss[n] / Var(double(scale.targets));
   const double layers = double(std::max<int64_t>(1, c.routed_blocks())) * double(scale.rows);
   for (size_t l = 0; l < out.score.size(); l++) {
     if (c.routing.causal == Causal::kBce && !out.score_bce[l].empty())
       sum += out.score_bce[l][n] * Var(c.routing.aux_weight / layers);
+    if (!out.score[l].empty()) sum += out.score[l][n] * out.score[l][n] * Var(c.routing.z_weight / layers);
     if (!out.predictor_bce[l].empty()) sum += out.predictor_bce[l][n] / Var(layers);
   }
   return sum;
+}
+
+// What a capacity run adds with choice = token: the squared distance of its mean probability from the capacity.
+Var run_objective(const Outcome<Var>& out, const std::vector<int32_t>& run_begin, size_t run, const ModelConfig& c) {
+  Var sum = 0.0;
+  for (size_t l = 0; l < out.score.size(); l++) {
+    if (out.score[l].empty()) continue;
+    Var mean = 0.0;
+    const int32_t begin = run_begin[run], end = run_begin[run + 1];
+    for (int32_t n = begin; n < end; n++) mean += reference::sigmoid(out.score[l][size_t(n)]);
+    const Var distance = mean / Var(double(end - begin)) - Var(c.capacity(int64_t(l)));
+    sum += distance * distance * Var(c.routing.balance_weight);
+  }
+  return sum / Var(double(c.routed_blocks()) * double(run_begin.size() - 1));
 }
 
 std::map<std::string, Derivative> reference_gradient(TinyModel& model, const TinyBatch& batch) {
@@ -41,15 +56,18 @@ std::map<std::string, Derivative> reference_gradient(TinyModel& model, const Tin
     result[name].terms.resize(values.size());
   }
   const StepScale scale{.targets = batch.targets(), .rows = batch.rows()};
-  for (size_t n = 0; n < size_t(batch.rows()); n++) {
-    const Var objective = row_objective(out, n, model.config, scale);
+  const auto add = [&](const Var& objective) {
     const std::vector<double> gradient = reference::tape().gradient(objective.id);
     for (const auto& [name, values] : weights)
       for (size_t i = 0; i < values.size(); i++) {
         result[name].value[i] += gradient[size_t(values[i].id)];
         result[name].terms[i] += std::abs(gradient[size_t(values[i].id)]);
       }
-  }
+  };
+  for (size_t n = 0; n < size_t(batch.rows()); n++) add(row_objective(out, n, model.config, scale));
+  if (model.config.routing.choice == Choice::kToken)
+    for (size_t run = 0; run < size_t(batch.runs()); run++)
+      add(run_objective(out, batch.capacity_begin(), run, model.config));
   return result;
 }
 

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "base/count.h"
+#include "base/work.h"
 #include "support/tiny_cases.h"
 
 namespace isobath {
@@ -34,29 +34,47 @@ std::vector<TinyCase> cases() {
 class Planned : public ::testing::TestWithParam<TinyCase> {};
 INSTANTIATE_TEST_SUITE_P(PlanTable, Planned, ::testing::ValuesIn(cases()), case_name);
 
+const MemoryOptions kMemory[] = {{.recompute = Recompute::kNone}, {.recompute = Recompute::kBlocks}};
+
 TEST_P(Planned, ExecutedFlopsAreWhatTheKernelsCount) {
   const ModelConfig& c = GetParam().config;
-  TinyModel model(c, kLimits);
-  executed_multiply_adds = 0;
-  model.step(TinyBatch(GetParam().sequences, c));
-  const PlanTable table = plan_table(c, kLimits);
-  EXPECT_DOUBLE_EQ(table.total.executed_flops * double(kLimits.rows()), 2 * double(executed_multiply_adds));
+  for (const MemoryOptions& memory : kMemory) {
+    TinyModel model(c, kLimits, Purpose::kTrain, 3, memory);
+    executed_multiply_adds = 0;
+    model.step(TinyBatch(GetParam().sequences, c));
+    const PlanTable table = plan_table(c, kLimits, memory);
+    EXPECT_DOUBLE_EQ(table.total.executed_flops * double(kLimits.rows()), 2 * double(executed_multiply_adds));
+  }
 }
 
 TEST_P(Planned, BytesAreThoseOfWhatARunConstructs) {
   const ModelConfig& c = GetParam().config;
-  const PlanTable table = plan_table(c, kLimits);
   const WeightSet weights(c);
-  const Activations acts(c, kLimits, Purpose::kTrain), evaluation(c, kLimits, Purpose::kForward);
-  const Products products(c, {.max_rows = kLimits.rows(),
-                              .exact = acts.list_sizes(),
-                              .head_rows = head_chunk(c, kLimits.rows()),
-                              .backward = true});
-  EXPECT_EQ(table.weight_bytes, 4 * weights.bytes());
-  EXPECT_EQ(table.packed_bytes, products.bytes());
-  EXPECT_EQ(table.total.activation_bytes, acts.plan().bytes());
-  EXPECT_EQ(table.evaluation_bytes, evaluation.plan().bytes());
-  EXPECT_EQ(table.training_bytes(), 4 * weights.bytes() + products.bytes() + acts.plan().bytes());
+  const Activations evaluation(c, kLimits, Purpose::kForward);
+  for (const MemoryOptions& memory : kMemory) {
+    const PlanTable table = plan_table(c, kLimits, memory);
+    const Activations acts(c, kLimits, Purpose::kTrain, Allocate::kYes, memory);
+    const Products products(c, {.max_rows = kLimits.rows(),
+                                .exact = acts.list_sizes(),
+                                .head_rows = head_chunk(c, kLimits.rows()),
+                                .backward = true});
+    EXPECT_EQ(table.weight_bytes, 4 * weights.bytes());
+    EXPECT_EQ(table.packed_bytes, products.bytes());
+    EXPECT_EQ(table.total.activation_bytes, acts.plan().bytes());
+    EXPECT_EQ(table.evaluation_bytes, evaluation.plan().bytes());
+    EXPECT_EQ(table.training_bytes(), 4 * weights.bytes() + products.bytes() + acts.plan().bytes());
+  }
+}
+
+// Recompute costs executed FLOPs and saves activations; budgets do not see it.
+TEST_P(Planned, RecomputeIsWorkForMemory) {
+  const ModelConfig& c = GetParam().config;
+  const PlanTable kept = plan_table(c, kLimits), again = plan_table(c, kLimits, {.recompute = Recompute::kBlocks});
+  EXPECT_EQ(again.total.model_flops, kept.total.model_flops);
+  EXPECT_GT(again.total.executed_flops, 1.1 * kept.total.executed_flops);
+  EXPECT_LT(again.total.executed_flops, 1.34 * kept.total.executed_flops);
+  EXPECT_LT(again.total.activation_bytes, kept.total.activation_bytes);
+  EXPECT_EQ(again.evaluation_bytes, kept.evaluation_bytes);
 }
 
 TEST_P(Planned, RowsAddUp) {

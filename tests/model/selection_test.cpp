@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
 
@@ -23,7 +25,6 @@ void set_router(TinyModel& model, int64_t l, float value) {
 }
 
 // ---- top-k
-// --------------------------------------------------------------------------------------------------------------
 
 TEST(TopK, EqualScoresSelectTheEarliest) {
   TinyModel model(tiny_routed(0.25), {.sequences = 3, .T = 16});
@@ -66,21 +67,29 @@ TEST(TopK, OfDocumentsTakesFromEach) {
 }
 
 // ---- causal rules
-// -------------------------------------------------------------------------------------------------------
 
-class CausalRule : public ::testing::TestWithParam<Causal> {
+struct Rule {
+  const char* name;
+  Router router;
+  Causal causal;
+};
+class CausalRule : public ::testing::TestWithParam<Rule> {
  protected:
   ModelConfig config() const {
     ModelConfig c = tiny_routed();
-    c.routing.causal = GetParam();
-    if (GetParam() == Causal::kNone) c.routing.router = Router::kRandom;
+    c.routing.router = GetParam().router;
+    c.routing.causal = GetParam().causal;
     return c;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Rules, CausalRule, ::testing::Values(Causal::kBce, Causal::kPredictor, Causal::kNone),
-                         [](const auto& info) {
-                           return info.param == Causal::kNone ? "random" : std::string(name_of(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Rules, CausalRule,
+                         ::testing::Values(Rule{"bce", Router::kLearned, Causal::kBce},
+                                           Rule{"predictor", Router::kLearned, Causal::kPredictor},
+                                           Rule{"threshold", Router::kLearned, Causal::kThreshold},
+                                           Rule{"random", Router::kRandom, Causal::kNone},
+                                           Rule{"first", Router::kFirst, Causal::kNone},
+                                           Rule{"spaced", Router::kSpaced, Causal::kNone}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_P(CausalRule, ShareIsOneOrZeroWhereDepthForcesIt) {
   TinyModel model(config(), {.sequences = 2, .T = 10}, Purpose::kForward);
@@ -120,6 +129,27 @@ TEST_P(CausalRule, DepthRoutesMore) {
   EXPECT_GT(last, 0);
 }
 
+// An offset is a depth of the model's own, block by block.
+TEST_P(CausalRule, OffsetIsAddedToTheLogit) {
+  ModelConfig c = config();
+  c.routing.blocks = {0};
+  TinyModel plain(c, {.sequences = 1, .T = 40}, Purpose::kForward);
+  c.routing.router_offset = true;
+  TinyModel moved(c, {.sequences = 1, .T = 40}, Purpose::kForward);
+  const TinyBatch batch(random_sequences({40}, c.vocab_size), plain.config);
+  for (const float offset : {-0.4f, 0.0f, 0.3f}) {
+    moved.weights.weights().block[0].router.offset[0] = offset;
+    plain.forward(batch, {.by = SelectBy::kCausal, .depth = offset});
+    moved.forward(batch, {.by = SelectBy::kCausal});
+    EXPECT_EQ(moved.chosen(0), plain.chosen(0)) << offset;
+    const int64_t chosen = moved.router(0).list.rows;
+    moved.forward(batch);
+    EXPECT_EQ(moved.router(0).agreement.said, chosen) << "the report is of the rule as it is";
+    plain.forward(batch);
+    EXPECT_EQ(moved.chosen(0), plain.chosen(0)) << "top-k does not see the offset";
+  }
+}
+
 // What the report says of the rule is what the rule does: its share is that of a causal pass over the same rows.
 TEST_P(CausalRule, AgreementIsCountedAgainstTheRule) {
   ModelConfig c = config();
@@ -140,56 +170,7 @@ TEST_P(CausalRule, AgreementIsCountedAgainstTheRule) {
   EXPECT_EQ(model.router(0).agreement.rows, 0) << "a causal choice has nothing to agree with";
 }
 
-// ---- the random router
-// --------------------------------------------------------------------------------------------------
-
-ModelConfig random_router(double capacity) {
-  ModelConfig c = tiny_routed(capacity);
-  c.routing.every = 1;
-  c.routing.router = Router::kRandom;
-  c.routing.causal = Causal::kNone;
-  return c;
-}
-std::vector<float> scores(TinyModel& model, const TinyBatch& batch, int64_t l, const Selection& how) {
-  model.forward(batch, how);
-  const float* score = model.router(l).score.data;
-  return {score, score + batch.rows()};
-}
-
-TEST(RandomRouter, IsAFunctionOfSeedStepSequenceBlockAndPosition) {
-  TinyModel model(random_router(0.4), {.sequences = 2, .T = 12}, Purpose::kForward);
-  const TinyBatch batch(random_sequences({12, 12}, model.config.vocab_size), model.config);
-  const auto base = scores(model, batch, 0, {.step = 7});
-  EXPECT_EQ(base, scores(model, batch, 0, {.step = 7}));
-  EXPECT_NE(base, scores(model, batch, 0, {.step = 8}));
-  model.config.routing.router_seed = 2;
-  EXPECT_NE(base, scores(model, batch, 0, {.step = 7}));
-  model.config.routing.router_seed = 0;
-  EXPECT_NE(base, scores(model, batch, 1, {.step = 7}));
-  EXPECT_NE(base, scores(model, batch, 0, {.step = -1}));
-  EXPECT_EQ(scores(model, batch, 0, {.step = -1}), scores(model, batch, 0, {.step = -1}));
-  EXPECT_NE(std::vector(base.begin(), base.begin() + 12), std::vector(base.begin() + 12, base.end()));
-}
-
-TEST(RandomRouter, CausalRuleHasTheShareOfTheCapacity) {
-  for (const double capacity : {0.125, 0.5, 1.0}) {
-    TinyModel model(random_router(capacity), {.sequences = 40, .T = 50}, Purpose::kForward);
-    const TinyBatch batch(random_sequences(std::vector<int64_t>(40, 50), model.config.vocab_size), model.config);
-    model.forward(batch, {.by = SelectBy::kCausal});
-    const double share = double(model.router(0).list.rows) / 2000;
-    EXPECT_NEAR(share, capacity, 4 * std::sqrt(capacity * (1 - capacity) / 2000) + 1e-9) << capacity;
-  }
-}
-
-TEST(RandomRouter, HasNoWeightsAndNoAuxiliaryLoss) {
-  TinyModel model(random_router(0.4), {.sequences = 1, .T = 12});
-  for (const WeightInfo& info : model.weights.list()) EXPECT_EQ(info.name.find("router"), std::string::npos);
-  model.step(TinyBatch(random_sequences({12}, model.config.vocab_size), model.config), {.step = 0});
-  EXPECT_EQ(model.router(0).auxiliary_sum, 0);
-}
-
 // ---- scores that are no numbers (invariant 15)
-// ----------------------------------------------------------------------------
 
 void expect_refused(TinyModel& model, const TinyBatch& batch, const Selection& how, const std::string& block,
                     const std::string& row) {

@@ -67,6 +67,23 @@ TEST(Weights, AreNamedAsInTheFiles) {
   EXPECT_GE(set.bytes(), 4 * numel);
 }
 
+TEST(Weights, OfRulesAreNotTrainedAndStartAtZero) {
+  ModelConfig c = tiny_routed(0.5, 2);
+  c.routing.causal = Causal::kThreshold;
+  c.routing.router_offset = true;
+  WeightSet set(c);
+  fill(set, 99);
+  initialize(set, 1);
+  std::vector<std::string> untrained;
+  for (size_t i = 0; i < set.list().size(); i++) {
+    if (is_trained(set.list()[i].kind)) continue;
+    untrained.push_back(set.list()[i].name);
+    EXPECT_EQ(set.at(i).shape, Shape{1});
+    EXPECT_EQ(set.at(i)[0], 0);
+  }
+  EXPECT_EQ(untrained, (std::vector<std::string>{"model.layers.1.router.offset", "model.layers.1.router.threshold"}));
+}
+
 TEST(Weights, ATiedModelHasNoHead) {
   ModelConfig c = tiny_config(1);
   c.tie_word_embeddings = true;
@@ -223,6 +240,22 @@ TEST(ReadWeights, NamesWhatIsMissingAndWhatIsExtra) {
   EXPECT_NE(extra.find("model.layers.1.predictor"), std::string::npos) << extra;
   EXPECT_NE(extra.find("more"), std::string::npos) << extra;
   EXPECT_EQ(extra.find('\n'), std::string::npos);
+}
+
+TEST(CopyWeights, TakesWhatBothHave) {
+  ModelConfig more = with_predictor();
+  more.routing.router_offset = true;
+  WeightSet from(with_predictor()), to(more);
+  randomize(from, 4);
+  fill(to, -1);
+  copy_weights(to, from);
+  EXPECT_EQ(to.weights().block[1].router.offset[0], -1);
+  EXPECT_EQ(to.weights().block[1].router.bias[0], from.weights().block[1].router.bias[0]);
+  expect_same_bits(to.weights().head.data, from.weights().head.data, from.weights().head.numel());
+  EXPECT_THROW(copy_weights(from, to), Error) << "nowhere to put the offset";
+  more.vocab_size = 24;
+  WeightSet wider(more);
+  EXPECT_THROW(copy_weights(wider, from), Error);
 }
 
 TEST(ReadWeights, TakesAHeadThatIsTied) {

@@ -2,9 +2,9 @@
 
 #include <numeric>
 
-#include "base/count.h"
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/work.h"
 #include "ops/attention.h"
 #include "reference/attention.h"
 #include "support/attention.h"

@@ -9,8 +9,8 @@
 #include <array>
 #include <numeric>
 
-#include "base/count.h"
 #include "base/error.h"
+#include "base/work.h"
 #include "ops/linear.h"
 #include "reference/frozen_linear.h"
 #include "reference/linear.h"

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <set>
 
-#include "base/count.h"
 #include "base/error.h"
+#include "base/work.h"
 #include "reference/linear.h"
 #include "support/compare.h"
 #include "support/thread_count.h"

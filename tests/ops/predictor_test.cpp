@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "base/count.h"
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/work.h"
 #include "reference/gradient.h"
 #include "reference/predictor.h"
 #include "support/compare.h"

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "base/count.h"
 #include "base/error.h"
+#include "base/work.h"
 #include "reference/gradient.h"
 #include "reference/router.h"
 #include "support/compare.h"
@@ -93,6 +93,81 @@ TEST(Router, WeightGradientHasTheSameBitsForAnyNumberOfThreads) {
     expect_same_bits(more.dw, one.dw);
     expect_same_bits(more.db, one.db);
   }
+}
+
+// sum_n dr[n] r[n], so that its gradients are those that backward gives for dr.
+template <class T>
+T weighted_normed(const std::vector<T>& x, const std::vector<T>& w, T b, const std::vector<double>& dr) {
+  T sum = 0;
+  const auto r = reference::router_score_normed(x, w, b, 1e-3);
+  for (size_t n = 0; n < r.size(); n++) sum += dr[n] * r[n];
+  return sum;
+}
+
+TEST(RouterNormed, ForwardAndBackwardMatchTheFormula) {
+  for (const auto& [N, D] : {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {23, 65}}) {
+    const Buffer x = random_buffer({N, D}, 1, 3), w = random_buffer({D}, 2), b = random_buffer({1}, 3);
+    const Buffer dr = random_buffer({N}, 4);
+    Buffer r({N}), rstd({N}), dx({N, D}, 2), dw({D}, 10), db({1}, 20), partial({kGradChunks, D});
+    router_score_normed(r, rstd, x, w, b, 1e-3f);
+    const auto xs = to_double(x), ws = to_double(w), drs = to_double(dr);
+    expect_close(r.values, reference::router_score_normed(xs, ws, double(b[0]), 1e-3), 3 * max_abs(w), double(D));
+
+    using reference::Complex;
+    const std::vector<Complex> xc(xs.begin(), xs.end()), wc(ws.begin(), ws.end());
+    auto want_dx =
+        reference::complex_step(xs, [&](const auto& z) { return weighted_normed(z, wc, Complex(b[0]), drs); });
+    auto want_dw =
+        reference::complex_step(ws, [&](const auto& z) { return weighted_normed(xc, z, Complex(b[0]), drs); });
+    for (double& v : want_dx) v += 2;
+    for (double& v : want_dw) v += 10;
+    router_backward_input_normed(dx, dr, x, w, b, r, rstd);
+    expect_close(dx.values, want_dx, 2 + 9 * max_abs(dr) * max_abs(w) * max_abs(rstd), double(D));
+    router_backward_weight(add_to(dw), add_to(db), dr, x, {}, partial, {rstd, {}});
+    expect_close(dw.values, want_dw, 10 + 3 * max_abs(dr), double(N));
+    double sum = 20;
+    for (const double v : drs) sum += v;
+    EXPECT_NEAR(db[0], sum, 1e-5);
+  }
+}
+
+// As in a routed block: the listed rows were saved together, their scale is among those of all rows.
+TEST(RouterNormed, WeightGradientOfListedRows) {
+  const Buffer x = random_buffer({40, 9}, 1), w = random_buffer({9}, 2), dr = random_buffer({13}, 3);
+  const List index = random_rows(13, 40, 5);
+  Buffer r({40}), rstd({40}), saved({13, 9}), partial({kGradChunks, 9});
+  router_score_normed(r, rstd, x, w, {}, 1e-5f);
+  for (int64_t s = 0; s < 13; s++) std::copy_n(x.view().row(index[s]), 9, saved.view().row(s));
+  Buffer of_all({9}, 0), of_saved({9}, 0);
+  router_backward_weight(add_to(of_all), add_to({}), dr, x, index, partial, {rstd, index});
+  router_backward_weight(add_to(of_saved), add_to({}), dr, saved, {}, partial, {rstd, index});
+  expect_same_bits(of_all, of_saved);
+}
+
+TEST(RouterNormed, ARowsScoreDependsOnThatRowAlone) {
+  const Buffer x = random_buffer({301, 83}, 1), w = random_buffer({83}, 2);
+  const auto score_all = [&] {
+    Buffer r({301}), rstd({301});
+    router_score_normed(r, rstd, x, w, {}, 1e-5f);
+    return r;
+  };
+  const Buffer one = with_threads(1, score_all);
+  expect_same_bits(with_threads(2, score_all), one);
+  Buffer r({1}), rstd({1});
+  router_score_normed(r, rstd, x.view().slice(150, 1), w, {}, 1e-5f);
+  EXPECT_EQ(r[0], one[150]);
+}
+
+TEST(RestoreRows, WritesTheListedRows) {
+  Buffer x = random_buffer({5, 3}, 1);
+  const Buffer before = x, saved = random_buffer({2, 3}, 2);
+  restore_rows(x, List{1, 4}, saved);
+  for (int64_t i = 0; i < 3; i++) {
+    EXPECT_EQ(x[3 + i], saved[i]);
+    EXPECT_EQ(x[12 + i], saved[3 + i]);
+    EXPECT_EQ(x[i], before[i]);
+  }
+  EXPECT_THROW(restore_rows(x, List{4, 1}, saved), Error);
 }
 
 TEST(Router, AnIndexLeftOutMeansAllRows) {

@@ -27,6 +27,7 @@ struct NetworkShape {
   double eps, theta;
   bool tied = false;
   GateForm gate = GateForm::kRaw;
+  bool normed_router = false;
 };
 
 // Weights by the names of the files, row-major.
@@ -203,10 +204,11 @@ Vec<T> predictor(const Vec<T>& x, const std::string& prefix, const NamedWeights<
 }
 
 template <class T>
-Vec<T> scores_of(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, const Choice& choice,
-                 int64_t N) {
+Vec<T> scores_of(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, const Choice& choice, int64_t N,
+                 const NetworkShape& s) {
   if (!choice.score.empty()) return Vec<T>(choice.score.begin(), choice.score.end());
-  Vec<T> r = product(x, w.at(prefix + "router.weight"), N);
+  const Vec<T> ones(size_t(s.D), T(1));
+  Vec<T> r = product(s.normed_router ? rms_norm(x, ones, s.eps) : x, w.at(prefix + "router.weight"), N);
   if (const auto bias = w.find(prefix + "router.bias"); bias != w.end())
     for (T& score : r) score += bias->second[0];
   return r;
@@ -263,7 +265,7 @@ Outcome<T> network(const NetworkShape& s, const NamedWeights<T>& w, const std::v
     const std::vector<bool> chosen = choice.routed ? choice.chosen : std::vector<bool>(size_t(N), true);
     Vec<T> score, gate, score_bce, predicted, predictor_bce;
     if (choice.routed) {
-      score = scores_of(x, prefix, w, choice, N);
+      score = scores_of(x, prefix, w, choice, N, s);
       if (w.contains(prefix + "predictor.fc1.weight")) predicted = predictor(x, prefix + "predictor.", w, N);
       for (size_t n = 0; n < size_t(N); n++) {
         gate.push_back(gate_of(score[n], s.gate));

@@ -41,6 +41,28 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.causal = Causal::kPredictor;
     c.routing.predictor_width = 5;
   });
+  add("JointThreshold", routed, ragged, [](auto& c) {
+    c.routing.causal = Causal::kThreshold;
+    c.routing.z_weight = 0.3;
+  });
+  add("JointBceAndZLoss", routed, ragged, [](auto& c) {
+    c.routing.aux_weight = 0.5;
+    c.routing.z_weight = 0.2;
+    c.routing.router_bias = true;
+  });
+  const auto token_choice = [](ModelConfig& c) {
+    c.routing.choice = Choice::kToken;
+    c.routing.gate = Gate::kSigmoid;
+    c.routing.causal = Causal::kNone;
+  };
+  add("TokenChoice", routed, ragged, token_choice);
+  add("TokenChoiceDocuments", routed, packed, [&](auto& c) {
+    token_choice(c);
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+    c.routing.router_bias = true;
+    c.routing.balance_weight = 3;
+    c.routing.every = 1;
+  });
   add("SigmoidGateAndBias", routed, even, [](auto& c) {
     c.routing.gate = Gate::kSigmoid;
     c.routing.router_bias = true;
@@ -53,6 +75,31 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.router = Router::kRandom;
     c.routing.causal = Causal::kNone;
   });
+  add("FirstRouter", routed, ragged, [](auto& c) {
+    c.routing.router = Router::kFirst;
+    c.routing.causal = Causal::kNone;
+  });
+  add("SpacedRouterDocuments", routed, packed, [](auto& c) {
+    c.routing.router = Router::kSpaced;
+    c.routing.causal = Causal::kNone;
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+  });
+  add("NormedRouter", routed, ragged, [](auto& c) {
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.router_bias = true;
+    c.routing.aux_weight = 0.7;
+  });
+  add("NormedRoutersInARow", routed, even, [](auto& c) {  // rows that several blocks leave out
+    c.num_hidden_layers = 4;
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.blocks = {1, 2, 3};
+    c.routing.aux_weight = 0.7;
+    c.routing.gate = Gate::kTanh;
+  });
+  add("NormedRouterWithoutALossOfItsOwn", routed, even, [](auto& c) {
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.causal = Causal::kNone;
+  });
   add("EveryBlock", routed, ragged, [](auto& c) {
     c.routing.every = 1;
     c.routing.aux_weight = 1;
@@ -61,7 +108,14 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.every = 1;
     c.routing.capacity = {1, 0.125, 0.5};
   });
+  add("CapacityByDepth", routed, even, [](auto& c) {
+    c.routing.every = 1;
+    c.routing.capacity = {0.75};
+    c.routing.capacity_schedule = CapacitySchedule::kCosine;
+    c.routing.capacity_last = 0.25;
+  });
   add("ChosenBlocks", routed, ragged, [](auto& c) { c.routing.blocks = {0, 2}; });
+  add("EveryOtherFromTheFirst", routed, ragged, [](auto& c) { c.routing.start = 0; });
   add("OneHead", routed, even, [](auto& c) {
     c.num_attention_heads = c.num_key_value_heads = 1;
     c.head_dim = 8;

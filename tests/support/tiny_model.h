@@ -106,6 +106,7 @@ class TinyBatch {
             {id_.data(), {int64_t(id_.size())}}};
   }
   int64_t rows() const { return int64_t(token_.size()); }
+  int64_t runs() const { return int64_t(capacity_begin_.size()) - 1; }
   int64_t targets() const {
     return int64_t(std::count_if(target_.begin(), target_.end(), [](int32_t t) { return t >= 0; }));
   }
@@ -154,11 +155,12 @@ struct TinyModel {
   Activations acts;
   Products products;
 
-  TinyModel(ModelConfig c, const BatchLimits& limits, Purpose purpose = Purpose::kTrain, uint64_t seed = 3)
+  TinyModel(ModelConfig c, const BatchLimits& limits, Purpose purpose = Purpose::kTrain, uint64_t seed = 3,
+            const MemoryOptions& memory = {})
       : config(resolved(c, limits.T)),
         weights(config),
         gradient(config),
-        acts(config, limits, purpose),
+        acts(config, limits, purpose, Allocate::kYes, memory),
         products(config, {.max_rows = limits.rows(),
                           .exact = acts.list_sizes(),
                           .head_rows = head_chunk(config, limits.rows()),
@@ -170,7 +172,7 @@ struct TinyModel {
   // One whole step in one micro-batch, from zero gradients.
   double step(const TinyBatch& batch, const Selection& how = {}) {
     fill(gradient, 0);
-    return add_step(batch, how, {.targets = batch.targets(), .rows = batch.rows()});
+    return add_step(batch, how, {.targets = batch.targets(), .rows = batch.rows(), .runs = batch.runs()});
   }
   double add_step(const TinyBatch& batch, const Selection& how, const StepScale& scale) {
     return forward_backward(weights.weights(), gradient.weights(), products, acts, config, batch.view(), how, scale);
@@ -180,6 +182,12 @@ struct TinyModel {
     return forward_loss(weights.weights(), products, acts, config, batch.view());
   }
   RouterActs& router(int64_t l) { return acts.block[size_t(l)].router; }
+  std::vector<float> gradients() const {
+    std::vector<float> all;
+    for (size_t i = 0; i < gradient.list().size(); i++)
+      all.insert(all.end(), gradient.at(i).data, gradient.at(i).data + gradient.at(i).numel());
+    return all;
+  }
   // The rows that block l chose in the last pass.
   std::vector<int32_t> chosen(int64_t l) {
     const CI32 index = router(l).list.index;
@@ -217,7 +225,8 @@ inline reference::NetworkShape reference_shape(const ModelConfig& c) {
           .eps = c.rms_norm_eps,
           .theta = c.rope_theta,
           .tied = c.tie_word_embeddings,
-          .gate = reference::GateForm(int(c.routing.gate))};
+          .gate = reference::GateForm(int(c.routing.gate)),
+          .normed_router = c.norms_router_input()};
 }
 
 inline reference::NamedWeights<double> reference_weights(const WeightSet& set) {
@@ -235,7 +244,7 @@ inline std::vector<reference::Choice> choices_of(TinyModel& model, int64_t N) {
     if (choice.routed) {
       for (const int32_t n : model.chosen(l)) choice.chosen[size_t(n)] = true;
       const float* score = model.router(l).score.data;
-      if (model.config.routing.router == Router::kRandom) choice.score.assign(score, score + N);
+      if (model.config.routing.router != Router::kLearned) choice.score.assign(score, score + N);
     }
     choices.push_back(choice);
   }

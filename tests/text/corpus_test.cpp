@@ -153,6 +153,12 @@ TEST(Corpus, NamesTheBadLine) {
   EXPECT_NE(message_of([&] { Corpus::load(path, Tokenizer::bytes()); }).find("line 1 "), std::string::npos);
 }
 
+TEST(Corpus, NamedTextOfAnyName) {
+  const TempDir dir;
+  EXPECT_EQ(documents_of(dir.write("LICENSE", "one\n<|endoftext|>\ntwo")), (std::vector<std::string>{"one\n", "two"}));
+  EXPECT_EQ(documents_of(dir.write("notes.md", "text")), std::vector<std::string>{"text"});
+}
+
 TEST(Corpus, RefusesByName) {
   const TempDir dir;
   const auto refused = [&](const fs::path& path, const std::string& words) {
@@ -163,7 +169,7 @@ TEST(Corpus, RefusesByName) {
   refused(dir.write("empty.txt", ""), "empty.txt: the file is empty");
   refused(dir.write("none.txt", "<|endoftext|>\n"), "none.txt: no text");
   refused(dir.write("short.txt", "a"), "name a validation text");
-  refused(dir.write("a.pdf", "text"), "a.pdf: not a kind");
+  refused(dir.write("a.pdf", std::string("%PDF\0", 5)), "a.pdf: not a kind");
   dir.write("mixed/a.txt", "text");
   dir.write("mixed/read.me", "text");
   refused(dir / "mixed", "read.me");

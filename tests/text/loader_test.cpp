@@ -169,6 +169,7 @@ TEST(Loader, CountsWithoutMaking) {
         const Loader::Count count = loader.train_count(first, 5);
         EXPECT_EQ(count.rows, batch.rows());
         EXPECT_EQ(count.targets, Loader::scored_targets(batch));
+        EXPECT_EQ(count.runs, batch.capacity_begin.numel() - 1);
         rows += batch.rows();
       }
       EXPECT_EQ(loader.train_count(0, 60).rows, rows);

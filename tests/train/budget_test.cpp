@@ -76,6 +76,28 @@ TEST(Budget, of_steps_and_tokens) {
   EXPECT_EQ(spent.tokens, 8 * 11);
 }
 
+// Early steps at capacity 1 cost more: the sum over the steps is what is planned, and what is spent.
+TEST(Budget, of_a_run_whose_capacity_is_annealed) {
+  for (const double anneal : {0.5, 7.0}) {
+    const TempDir dir;
+    RunConfig c = smallest(dir, true);
+    c.train.capacity_anneal = anneal;
+    c.train.steps = 20;
+    const Spent by_steps = spent_by(c);
+    EXPECT_EQ(by_steps.steps, 20);
+    c.train.steps = 0;
+    c.train.flops = by_steps.flops;
+    c.train.out = (dir / "flops").string();
+    const Spent by_flops = spent_by(c);
+    EXPECT_EQ(by_flops.steps, 20);
+    EXPECT_EQ(by_flops.flops, by_steps.flops);
+    c.train.flops = 0;
+    c.train.tokens = 20 * 4 * 8 - 8;
+    c.train.out = (dir / "tokens").string();
+    EXPECT_EQ(spent_by(c).tokens, c.train.tokens);
+  }
+}
+
 TEST(Budget, below_one_sequence_is_refused) {
   const TempDir dir;
   RunConfig c = smallest(dir, true);
@@ -91,12 +113,15 @@ TEST(Trainer, plans_the_bytes_of_the_plan_table) {
   const TempDir dir;
   RunConfig c = tiny_run(dir);
   c.data.micro_batch = 2;
-  for (const Topology topology : {Topology::kDense, Topology::kJoint}) {
-    c.model.routing.topology = topology;
-    const auto trainer = trainer_of(c);
-    const ModelConfig& model = trainer->config().model;
-    EXPECT_EQ(trainer->planned_bytes(), plan_table(model, {.sequences = 2, .T = c.data.context}).training_bytes());
-  }
+  for (const Topology topology : {Topology::kDense, Topology::kJoint})
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kBlocks}) {
+      c.model.routing.topology = topology;
+      c.train.memory.recompute = recompute;
+      const auto trainer = trainer_of(c);
+      const ModelConfig& model = trainer->config().model;
+      EXPECT_EQ(trainer->planned_bytes(),
+                plan_table(model, {.sequences = 2, .T = c.data.context}, c.train.memory).training_bytes());
+    }
 }
 
 }  // namespace

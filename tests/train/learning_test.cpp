@@ -24,6 +24,7 @@ const Kind kKinds[] = {
     {.name = "RawBce"},
     {.name = "RawNone", .causal = Causal::kNone},
     {.name = "RawPredictor", .causal = Causal::kPredictor},
+    {.name = "RawThreshold", .causal = Causal::kThreshold},
     {.name = "SigmoidBce", .gate = Gate::kSigmoid},
     {.name = "SigmoidNone", .gate = Gate::kSigmoid, .causal = Causal::kNone},
     {.name = "SigmoidPredictor", .gate = Gate::kSigmoid, .causal = Causal::kPredictor},
@@ -31,6 +32,8 @@ const Kind kKinds[] = {
     {.name = "TanhNone", .gate = Gate::kTanh, .causal = Causal::kNone},
     {.name = "TanhPredictor", .gate = Gate::kTanh, .causal = Causal::kPredictor},
     {.name = "RandomRouter", .router = Router::kRandom, .causal = Causal::kNone},
+    {.name = "FirstRouter", .router = Router::kFirst, .causal = Causal::kNone},
+    {.name = "SpacedRouter", .router = Router::kSpaced, .causal = Causal::kNone},
 };
 
 RunConfig config_of(const Kind& k, const TempDir& dir, int sentences) {
@@ -115,8 +118,30 @@ TEST_P(Shares, lie_near_the_capacity_after_500_steps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, Shares, ::testing::Values(Causal::kBce, Causal::kPredictor),
+INSTANTIATE_TEST_SUITE_P(Rules, Shares, ::testing::Values(Causal::kBce, Causal::kPredictor, Causal::kThreshold),
                          [](const auto& info) { return name_of(info.param); });
+
+// One step, whatever its micro-batches: the same threshold, and frozen while the model is evaluated.
+TEST(Threshold, moves_once_per_optimizer_step) {
+  const TempDir dir;
+  RunConfig c = tiny_run(dir);
+  c.model.routing.causal = Causal::kThreshold;
+  c.data.batch = 8;
+  std::vector<float> after[2];
+  for (const int64_t micro : {8, 4}) {
+    c.data.micro_batch = micro;
+    const auto trainer = trainer_of(c);
+    trainer->step();
+    std::vector<float>& t = after[micro == 4];
+    for (const BlockWeights& b : trainer->model().weights.weights().block)
+      if (!b.router.threshold.empty()) t.push_back(b.router.threshold[0]);
+    trainer->evaluate({});
+    EXPECT_EQ(trainer->model().weights.weights().block[1].router.threshold[0], t[0]);
+  }
+  ASSERT_EQ(after[0].size(), 2u);
+  EXPECT_NE(after[0][0], 0);
+  EXPECT_EQ(after[0], after[1]);
+}
 
 }  // namespace
 }  // namespace isobath

@@ -23,10 +23,34 @@ struct ResumeCase {
 const ResumeCase kCases[] = {
     {"Dense", [](RunConfig& c) { c.model.routing.topology = Topology::kDense; }},
     {"Bce", [](RunConfig&) {}},
+    {"NormedRouter", [](RunConfig& c) { c.model.routing.router_input = RouterInput::kNormed; }},
     {"Predictor", [](RunConfig& c) { c.model.routing.causal = Causal::kPredictor; }},
+    {"Threshold",
+     [](RunConfig& c) {
+       c.model.routing.causal = Causal::kThreshold;
+       c.model.routing.z_weight = 0.01;
+     }},
+    {"AnnealedCapacity",
+     [](RunConfig& c) {
+       c.train.capacity_anneal = 0.8;
+       c.model.routing.causal = Causal::kThreshold;
+       c.train.capacity_anneal_shape = AnnealShape::kCosine;
+     }},
+    {"TrainOnly", [](RunConfig& c) { c.train.train_only = "router,*.mlp.*"; }},
+    {"TokenChoice",
+     [](RunConfig& c) {
+       c.model.routing.choice = Choice::kToken;
+       c.model.routing.gate = Gate::kSigmoid;
+       c.model.routing.causal = Causal::kNone;
+     }},
     {"RandomRouter",
      [](RunConfig& c) {
        c.model.routing.router = Router::kRandom;
+       c.model.routing.causal = Causal::kNone;
+     }},
+    {"SpacedRouter",
+     [](RunConfig& c) {
+       c.model.routing.router = Router::kSpaced;
        c.model.routing.causal = Causal::kNone;
      }},
     {"DocumentScope",
@@ -48,6 +72,7 @@ void expect_same(const StepRecord& a, const StepRecord& b) {
   EXPECT_EQ(a.steps, b.steps);
   EXPECT_EQ(a.loss, b.loss) << "step " << a.step;
   EXPECT_EQ(a.auxiliary, b.auxiliary);
+  EXPECT_EQ(a.z_loss, b.z_loss);
   EXPECT_EQ(a.norm.model, b.norm.model);
   EXPECT_EQ(a.norm.predictor, b.norm.predictor);
   EXPECT_EQ(a.learning_rate, b.learning_rate);
@@ -57,6 +82,7 @@ void expect_same(const StepRecord& a, const StepRecord& b) {
   for (size_t i = 0; i < a.layer.size(); i++) {
     EXPECT_EQ(a.layer[i].routed, b.layer[i].routed);
     EXPECT_EQ(a.layer[i].rows, b.layer[i].rows);
+    EXPECT_EQ(a.layer[i].dropped, b.layer[i].dropped);
     EXPECT_EQ(a.layer[i].agreement.both, b.layer[i].agreement.both);
   }
 }
@@ -80,6 +106,7 @@ TEST_P(Resume, ten_steps_are_six_and_four) {
   whole_config.train.eval_windows = 2;
   whole_config.train.save_every = 3;
   whole_config.train.threads = 1;
+  whole_config.train.memory.recompute = Recompute::kBlocks;  // another way to the same bits
   const ThreadCount restored(2);
   const Watched whole = run_and_watch(whole_config);
   c.train.threads = 2;
@@ -261,6 +288,7 @@ TEST(ResumeRefuses, other_options_by_name_but_not_where_things_lie) {
   moved.train.keep = 1;
   moved.train.eval_every = 1;
   moved.train.save_every = 1;
+  moved.train.memory.recompute = Recompute::kBlocks;
   const auto trainer = trainer_of(moved);
   trainer->resume(checkpoint);
   EXPECT_EQ(trainer->steps_done(), 3);

@@ -1,0 +1,122 @@
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/terminal.h"
+#include "generate/load.h"
+#include "model/names.h"
+#include "train/calibrate.h"
+#include "train/trainer.h"
+
+namespace isobath::cli {
+namespace {
+
+struct Arguments {
+  std::string model, path, out, split = "valid";
+  std::vector<double> share;
+  int64_t context = 0, batch = 8, windows = 0;
+};
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  isobath calibrate runs/tiny --path text.txt --out tiny-calibrated       the share of every block is its "
+    "capacity\n"
+    "  isobath calibrate runs/tiny --path text.txt --out half --share 0.5      one for all, or one per routed block:\n"
+    "  isobath calibrate runs/tiny --path text.txt --out rising --share 0.1,0.2,0.3\n"
+    "Training and the choice by top-k stay as they are; generation and evaluation by the causal rule change.";
+
+std::vector<double> targets(const Arguments& a, const ModelConfig& config) {
+  const size_t blocks = size_t(config.routed_blocks());
+  std::vector<double> share = a.share;
+  if (share.size() == 1) share.assign(blocks, share[0]);
+  if (share.empty())
+    for (int64_t l = 0; l < config.num_hidden_layers; l++)
+      if (config.routed(l)) share.push_back(config.capacity(l));
+  require(share.size() == blocks, "--share has {} values, expected one, or one per routed block ({})", share.size(),
+          blocks);
+  for (const double s : share) require(s >= 0 && s <= 1, "--share is {}, expected 0 to 1", s);
+  return share;
+}
+
+// The same model with offsets of 0, or the ones it has.
+std::unique_ptr<Model> with_offsets(const Model& model) {
+  ModelConfig config = model.config();
+  config.routing.router_offset = true;
+  auto copy = std::make_unique<Model>(config);
+  copy_weights(copy->weights, model.weights);
+  return copy;
+}
+
+std::string result_text(const Calibration& c) {
+  std::string text = fmt::format("{:<9} {:>8} {:>8} {:>8} {:>10}\n", "", "target", "before", "after", "offset");
+  for (const CalibratedLayer& l : c.layer)
+    text += fmt::format("block {:>3} {:>7.2f}% {:>7.2f}% {:>7.2f}% {:>10.4f}\n", l.block, 100 * l.target,
+                        100 * l.before, 100 * l.after, l.offset);
+  return text + fmt::format("loss by top-k {:.4f}, by the causal rule {:.4f} before and {:.4f} after ({} tokens)\n",
+                            c.top_k.loss, c.before.loss, c.after.loss, c.after.targets);
+}
+
+int run_calibrate(const Arguments& a) {
+  const LoadedModel loaded = load_model(a.model);
+  const ModelConfig& config = loaded.model->config();
+  require(config.routed_blocks() > 0, "{} is a dense model; there is no rule to calibrate", a.model);
+  require(config.has_causal_rule(), "{} was trained with causal = none and has no causal rule to calibrate", a.model);
+  const std::vector<double> share = targets(a, config);
+  require(!fs::exists(fs::path(a.out) / "config.json"), "{} holds a model already; name another folder (--out)", a.out);
+  const Corpus corpus = Corpus::load(a.path, loaded.tokenizer, a.split == "all" ? a.path : "");
+  const int64_t T = a.context > 0 ? a.context : std::min<int64_t>(config.max_position_embeddings, 1024);
+  require(T <= config.max_position_embeddings, "--context {} is longer than the model's {}", T,
+          config.max_position_embeddings);
+  std::error_code error;
+  fs::create_directories(a.out, error);
+  require(!error, "cannot make the folder {}: {}; name another one (--out)", a.out, error.message());
+  require_writable(a.out);
+
+  const std::unique_ptr<Model> model = with_offsets(*loaded.model);
+  Evaluator evaluator(model->config(), a.split == "train" ? corpus.train : corpus.valid,
+                      {.T = T,
+                       .B = a.batch,
+                       .capacity_scope = config.routing.capacity_scope,
+                       .attention_scope = config.routing.attention_scope});
+  model->prepare(evaluator.rows());
+  Progress progress("pass");
+  const Calibration calibration =
+      calibrate(*model, evaluator, share, a.windows, [&](int64_t done, int64_t of) { progress.update(done, of, ""); });
+  progress.clear();
+  save_model(a.out, *model, loaded.tokenizer);
+  std::printf("%scalibrated: %s\n", result_text(calibration).c_str(), a.out.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, Run& run) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("calibrate", "Set the causal rule so that it routes a share of a text");
+  command->footer(kFooter);
+  command->add_option("model", a->model, "run or checkpoint folder")->required();
+  command->add_option("--path", a->path, "held-out text: .txt, .jsonl, token shards, or a folder of these")->required();
+  command->add_option("--out", a->out, "folder of the calibrated model")->required();
+  command->add_option("--share", a->share, "that the rule routes; one, or one per routed block; without: the capacity")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  command
+      ->add_option("--split", a->split,
+                   "which part of the text: the one that training holds out, the rest, or all of it")
+      ->check(CLI::IsMember({"valid", "train", "all"}))
+      ->capture_default_str();
+  command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")
+      ->check(not_negative)
+      ->capture_default_str();
+  command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  command->add_option("--windows", a->windows, "only the first so many windows; 0: all")
+      ->check(not_negative)
+      ->capture_default_str();
+  add_threads(*command);
+  command->callback([a, &run] { run = [a] { return run_calibrate(*a); }; });
+}
+
+}  // namespace isobath::cli

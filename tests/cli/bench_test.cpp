@@ -1,0 +1,134 @@
+// `isobath bench train` on models so small that nothing is measured: the forms that scripts rely on.
+#include <gtest/gtest.h>
+
+#include "cli_support.h"
+
+namespace isobath {
+namespace {
+
+using namespace testing;
+using Json = nlohmann::json;
+
+Arguments bench(const Arguments& more, const std::string& pairs = "2") {
+  Arguments all{"bench", "train", "--threads=1", "--pairs", pairs};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+// Two blocks of width 32, the second one routed, on 2 x 32 tokens.
+Arguments tiny(const Arguments& more, const std::string& pairs = "2") {
+  Arguments all = bench(
+      {"--hidden-size=32", "--num-attention-heads=2", "--num-hidden-layers=2", "--context=32", "--batch=2"}, pairs);
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+Json json_of(const Arguments& more, const std::string& pairs = "2") {
+  Arguments all = tiny(more, pairs);
+  all.push_back("--json");
+  return Json::parse(output_of(all));
+}
+
+void expect_model(const Json& model) {
+  for (const char* each : {"step_ms", "parameter_ms", "peak_share"}) {
+    ASSERT_EQ(model[each].size(), 2u) << each;
+    for (const double value : model[each]) EXPECT_GT(value, 0) << each;
+  }
+  for (size_t pair = 0; pair < 2; pair++) EXPECT_LT(model["parameter_ms"][pair], model["step_ms"][pair]);
+  for (const char* one : {"tokens_per_s", "model_flops", "utilisation_flops", "planned_bytes"})
+    EXPECT_GT(model[one], 0) << one;
+  EXPECT_TRUE(model["model_flops"].is_number_integer());
+  EXPECT_TRUE(model["anonymous_bytes"].is_number_integer() || model["anonymous_bytes"].is_null());
+}
+
+TEST(Bench, AloneListsWhatCanBeMeasured) {
+  expect_in(output_of({"bench"}), "isobath bench train");
+  EXPECT_EQ(output_of({"bench"}), output_of({"bench", "--help"}));
+}
+
+TEST(Bench, JsonHasBothModelsAndTheirRatio) {
+  const Json json = json_of({});
+  for (const char* key : {"cpu", "threads", "simd", "fma_gflop_s", "read_gb_s"})
+    EXPECT_TRUE(json["machine"].contains(key)) << key;
+  EXPECT_EQ(json["config"], Json::parse(R"({"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
+                                            "vocab_size": 257, "context": 32, "batch": 2})"));
+  expect_model(json["dense"]);
+  expect_model(json["mod"]);
+  ASSERT_EQ(json["time_ratio"].size(), 2u);
+  EXPECT_DOUBLE_EQ(json["time_ratio"][1], double(json["mod"]["step_ms"][1]) / double(json["dense"]["step_ms"][1]));
+  EXPECT_DOUBLE_EQ(json["flop_ratio"], double(json["mod"]["model_flops"]) / double(json["dense"]["model_flops"]));
+  EXPECT_FALSE(json.contains("profile"));
+}
+
+TEST(Bench, OneModelAlone) {
+  const Json both = json_of({});
+  for (const auto& [one, other] : {std::pair("dense", "mod"), std::pair("mod", "dense")}) {
+    const Json json = json_of({"--models", one});
+    expect_model(json[one]);
+    EXPECT_EQ(json[one]["model_flops"], both[one]["model_flops"]);
+    EXPECT_EQ(json[one]["planned_bytes"], both[one]["planned_bytes"]);
+    for (const char* absent : {other, "time_ratio", "flop_ratio"}) EXPECT_FALSE(json.contains(absent)) << absent;
+  }
+}
+
+TEST(Bench, ProfileAddsUpToTheStep) {
+  const Json json = json_of({"--profile"});
+  for (const char* model : {"dense", "mod"}) {
+    const Json& profile = json["profile"][model];
+    double products = 0, others = 0, last = 1e30;
+    for (const Json& op : profile["ops"]) {
+      (op["product"] ? products : others) += double(op["ms"]);
+      EXPECT_GT(op["bytes"], 0) << op;
+      EXPECT_LE(op["ms"], last) << "the longest stand first";
+      last = op["ms"];
+    }
+    EXPECT_NEAR(products, profile["products_ms"], 1e-9);
+    EXPECT_NEAR(others, profile["no_product_ms"], 1e-9);
+    EXPECT_NEAR(products + others + double(profile["outside_ms"]), profile["step_ms"], 1e-9);
+    EXPECT_GE(profile["outside_ms"], 0);
+  }
+  const std::string text = output_of(tiny({"--profile"}));
+  for (const char* part : {"linear_backward_weight", "adamw_step", "select_top_k", "outside ops", "what is no product"})
+    expect_in(text, part);
+}
+
+// Goals are not for models of this size. At width 384 and 2,048 rows a dense step has one, and the exit code follows
+// it.
+TEST(Bench, CheckFollowsTheGoals) {
+  EXPECT_TRUE(json_of({"--check"})["goals"].empty());
+  const Ended ended = run(bench({"--num-hidden-layers=1", "--batch=2", "--models=dense", "--check", "--json"}, "1"));
+  const Json goals = Json::parse(ended.out)["goals"];
+  ASSERT_EQ(goals.size(), 1u);
+  EXPECT_EQ(goals[0]["name"], "dense_peak_share");
+  EXPECT_EQ(goals[0]["limit"], 0.65);
+  EXPECT_EQ(goals[0]["holds"], double(goals[0]["value"]) >= 0.65);
+  EXPECT_EQ(ended.code, goals[0]["holds"] ? 0 : 1) << ended.error;
+}
+
+TEST(Bench, ScanGoesAroundTheModel) {
+  const TempDir dir;
+  const std::string page = (dir / "scan.html").string();
+  const Json json = json_of({"--scan", "--seconds", "200", "--html", page}, "1");
+  std::vector<std::string> axes;
+  size_t points = 0;
+  for (const Json& axis : json["scan"]) {
+    axes.push_back(axis["axis"]);
+    points += axis["points"].size();
+    EXPECT_TRUE(axis["left_out"].empty()) << axis;
+    for (const Json& point : axis["points"]) {
+      EXPECT_EQ(point["time_ratio"].size(), 1u);
+      if (axis["axis"] == "context") {
+        EXPECT_EQ(int64_t(point["config"]["context"]) * int64_t(point["config"]["batch"]), 8 * 32);
+      }
+    }
+  }
+  EXPECT_EQ(axes, (std::vector<std::string>{"context", "width", "depth", "batch", "capacity"}));
+  EXPECT_EQ(points, 6u + 4u + 3u + 3u + 5u);
+  expect_in(read_file(page), "Against capacity");
+}
+
+TEST(Bench, ScanLeavesOutWhatThereIsNoTimeFor) {
+  const Json json = json_of({"--scan", "--seconds", "0.001"});
+  for (const Json& axis : json["scan"]) EXPECT_TRUE(axis["points"].empty()) << axis;
+}
+
+}  // namespace
+}  // namespace isobath

@@ -1,0 +1,50 @@
+// `isobath calibrate`: a folder that evaluates, generates and is inspected as the rule says.
+#include <gtest/gtest.h>
+
+#include "cli_support.h"
+
+namespace isobath {
+namespace {
+
+using namespace testing;
+
+TEST(Calibrate, writes_a_model_that_routes_what_was_asked) {
+  const Workplace work;
+  output_of(work.train());
+  const std::string out = (work.dir / "calibrated").string();
+  const std::string text = output_of({"calibrate", work.out, "--path", work.text, "--out", out, "--share", "0.5"});
+  expect_in(text, "block   1   50.00%");
+  expect_in(text, "loss by top-k");
+  const auto json =
+      nlohmann::json::parse(output_of({"eval", out, "--path", work.text, "--by", "causal", "--json"}))["causal"];
+  for (const auto& layer : json["layers"]) EXPECT_NEAR(double(layer["share"]), 0.5, 0.02);
+  EXPECT_TRUE(nlohmann::json::parse(read_file(fs::path(out) / "config.json"))["mixture_of_depths"]["router_offset"]);
+  output_of({"generate", out, "--prompt", "the", "--max-tokens", "5"});
+  output_of({"inspect", out, "--text", "the chart reads the deep line"});
+  // Calibrated again, from the calibrated one.
+  output_of({"calibrate", out, "--path", work.text, "--out", (work.dir / "again").string(), "--share", "0.2,0.7"});
+}
+
+TEST(Calibrate, refuses_what_has_no_rule_and_folders_in_use) {
+  const Workplace work;
+  output_of(work.train({"--causal", "none"}));
+  const auto refused = [&](const std::string& model, const Arguments& more, const std::string& says) {
+    Arguments all{"calibrate", model, "--path", work.text};
+    all.insert(all.end(), more.begin(), more.end());
+    const Ended ended = run(all);
+    EXPECT_EQ(ended.code, 2);
+    expect_in(ended.error, says);
+  };
+  const std::string free = (work.dir / "c").string();
+  refused(work.out, {"--out", free}, "causal = none");
+  const std::string dense = (work.dir / "dense").string(), bce = (work.dir / "bce").string();
+  output_of({"train", work.config, "--out", dense, "--peak", "100", "--quiet", "--topology", "dense"});
+  refused(dense, {"--out", free}, "dense model");
+  output_of({"train", work.config, "--out", bce, "--peak", "100", "--quiet"});
+  refused(bce, {"--out", (fs::path(bce) / "latest").string()}, "holds a model already");
+  refused(bce, {"--out", free, "--share", "0.1,0.2,0.3"}, "--share has 3 values");
+  refused(bce, {"--out", free, "--share", "1.5"}, "--share is 1.5");
+}
+
+}  // namespace
+}  // namespace isobath

@@ -1,0 +1,240 @@
+// What a training step moves through memory, op by op: each op says its bytes from the arrays it was given, the
+// formulas here are made of the model's sizes alone. A pass over memory that somebody adds to a step is seen without a
+// clock.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "base/work.h"
+#include "ops/select.h"
+#include "support/tiny_model.h"
+#include "train/optimizer.h"
+
+namespace isobath {
+namespace {
+
+using namespace isobath::testing;
+
+struct Traffic {
+  int64_t calls = 0, floats = 0;  // four bytes each, be they floats or indices
+  bool operator==(const Traffic&) const = default;
+};
+void PrintTo(const Traffic& t, std::ostream* out) { *out << t.calls << " calls, " << t.floats << " floats"; }
+using Ledger = std::map<std::string, Traffic>;
+
+// The formulas, in the letters of docs/design.md.
+class Expected {
+ public:
+  Expected(const ModelConfig& c, const MemoryOptions& memory, int64_t B, int64_t T) : c_(c), B_(B), N_(B * T) {
+    add("embedding_forward", N_ * D + N_ + looked_up() * D);
+    for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+      const int64_t S = c.routed(l) ? B * capacity_rows(c.capacity(l), T) : N_;
+      block(S, T, c.routed(l));
+      if (c.norms_router_input()) add("restore_rows", 2 * S * D + (c.routed(l) ? S : 0));
+      if (c.routed(l)) router(S);
+      const bool last = l + 1 == c.num_hidden_layers;  // its buffers still hold it
+      if (memory.recompute == Recompute::kBlocks && !last) block_again(S, T, c.routed(l));
+    }
+    head();
+    add("embedding_backward", N_ * D + N_ + 2 * looked_up() * D);
+    parameters();
+  }
+  Ledger ledger;
+
+ private:
+  void add(const char* op, int64_t floats) {
+    ledger[op].calls++;
+    ledger[op].floats += floats;
+  }
+  int64_t looked_up() const { return std::min(N_, c_.vocab_size); }
+
+  int64_t rotated(int64_t S, int64_t T) const {
+    return 2 * S * (heads.H + heads.G) * heads.K + S + std::min(S, T) * heads.K;
+  }
+  void forward(int64_t S, int64_t out, int64_t in) { add("linear_forward", S * out + S * in + out * in); }
+  void backward(int64_t S, int64_t out, int64_t in) {
+    add("linear_backward_input", S * out + S * in + out * in);
+    add("linear_backward_weight", S * out + S * in + 2 * out * in);
+  }
+  void attention_and_gates(int64_t S, int64_t T) {
+    forward(S, heads.qkv_cols(), D);
+    add("rope_forward", rotated(S, T));
+    add("attention_forward", S * (heads.qkv_cols() + heads.q_cols() + heads.H) + B_ + 1);
+    forward(S, D, heads.q_cols());
+    add("rmsnorm_forward", 3 * S * D + S + D);  // x + a
+    forward(S, 2 * F, D);
+  }
+  void mlp_output(int64_t S) {
+    add("swiglu_forward", 3 * S * F);
+    forward(S, D, F);
+  }
+  void block(int64_t S, int64_t T, bool routed) {
+    const int64_t index = routed ? S : 0, gate = routed ? S : 0;
+    add("rmsnorm_forward", 3 * S * D + S + D + index);  // gathers, keeps and normalizes the rows
+    attention_and_gates(S, T);
+    mlp_output(S);
+    add("residual_add_forward", 4 * S * D + gate + index);
+
+    add("residual_add_backward", 2 * S * D + gate + index + (routed ? S + 2 * S * D : 0));
+    backward(S, D, F);
+    add("swiglu_backward", 6 * S * F);
+    backward(S, 2 * F, D);
+    add("rmsnorm_apply", 3 * S * D + S + D);
+    add("rmsnorm_backward", 4 * S * D + S + 3 * D);
+    add("scatter_add", 3 * S * D);  // ddelta + dz2
+    backward(S, D, heads.q_cols());
+    add("attention_backward", S * (2 * heads.qkv_cols() + 2 * heads.q_cols() + heads.H) + B_ + 1);
+    add("rope_backward", rotated(S, T));
+    backward(S, heads.qkv_cols(), D);
+    add("rmsnorm_apply", 2 * S * D + S + D);
+    add("rmsnorm_backward", 3 * S * D + S + 3 * D);
+    add("scatter_add", 4 * S * D + index);
+  }
+  void block_again(int64_t S, int64_t T, bool routed) {
+    add("rmsnorm_forward", 2 * S * D + S + D);
+    attention_and_gates(S, T);
+    if (routed) mlp_output(S);  // the gate's gradient reads it
+  }
+  void router(int64_t S) {
+    const int64_t bias = c_.routing.router_bias ? 1 : 0, P = c_.predictor_width();
+    const bool spaced = c_.routing.router == Router::kSpaced;
+    add(spaced ? "select_spaced" : "select_top_k", (spaced ? 0 : N_) + S + 2 * (B_ + 1));
+    add("gate_forward", 3 * S);
+    if (c_.routing.router != Router::kLearned) return;
+    const bool normed = c_.norms_router_input();
+    const int64_t rms = normed ? N_ : 0;
+    add(normed ? "router_score_normed" : "router_score", N_ * D + N_ + D + bias + rms);
+    add("gate_backward", 4 * S);
+    add("router_backward_weight", S * D + S + 2 * D + 2 * bias + (normed ? 2 * S : 0));
+    if (normed)
+      add("router_backward_input_normed", 3 * N_ * D + 3 * N_ + D + bias);
+    else
+      add("router_backward_input", 2 * N_ * D + N_ + D);
+    const bool imitates = c_.routing.causal == Causal::kBce || c_.routing.causal == Causal::kPredictor;
+    if (imitates) add("bce_with_logits", 3 * N_ + S);
+    if (c_.routing.choice == Choice::kToken) add("balance_loss", 3 * N_ + B_ + 1);
+    if (c_.routing.z_weight > 0) add("square_loss", 3 * N_);
+    if (c_.has_score_loss()) add("router_backward_weight", N_ * D + N_ + 2 * D + 2 * bias + rms);
+    if (c_.routing.causal != Causal::kPredictor) return;
+    forward(N_, P, D);
+    add("predictor_forward", 2 * N_ * P + N_ + 2 * P + 1);
+    add("predictor_backward", 2 * N_ * P + N_ + 5 * P + 2);
+    add("linear_backward_weight", N_ * P + N_ * D + 2 * P * D);
+  }
+  void head() {
+    const int64_t most = head_chunk(c_, N_), V = c_.vocab_size;
+    for (int64_t at = 0; at < N_; at += most) {
+      const int64_t n = std::min(most, N_ - at);
+      add("rmsnorm_forward", 2 * n * D + n + D);
+      forward(n, V, D);
+      backward(n, V, D);
+      add("cross_entropy", 2 * n * V + 3 * n);
+      add("rmsnorm_backward", 3 * n * D + n + 3 * D);
+    }
+  }
+  void parameters() {
+    Weights unbound;
+    for_each_weight(c_, unbound, [&](const WeightInfo& info, F32&) {
+      if (!is_trained(info.kind)) return;
+      add("sum_of_squares", info.shape.numel());
+      add("adamw_step", 8 * info.shape.numel());
+    });
+    const auto pack = [&](int64_t out, int64_t in) { add("linear_pack", 3 * out * in); };
+    for (int64_t l = 0; l < c_.num_hidden_layers; l++) {
+      pack(heads.qkv_cols(), D), pack(D, heads.q_cols()), pack(2 * F, D), pack(D, F);
+      if (c_.has_predictor() && c_.routed(l)) pack(c_.predictor_width(), D);
+    }
+    pack(c_.vocab_size, D);
+  }
+
+  const ModelConfig& c_;
+  const int64_t B_, N_, D = c_.hidden_size, F = c_.intermediate_size;
+  const Heads heads = c_.heads();
+};
+
+struct Model {
+  const char* name;
+  ModelConfig config;
+  MemoryOptions memory = {};
+};
+std::vector<Model> models() {
+  ModelConfig predictor = tiny_routed(0.125, 4), random = tiny_routed(), tied = tiny_config();
+  predictor.routing.causal = Causal::kPredictor;
+  predictor.routing.router_bias = true;
+  random.routing.router = Router::kRandom;
+  random.routing.causal = Causal::kNone;
+  tied.tie_word_embeddings = true;
+  ModelConfig normed = tiny_routed(0.3, 4);
+  normed.routing.router_input = RouterInput::kNormed;
+  normed.routing.router_bias = true;
+  ModelConfig threshold = tiny_routed();
+  threshold.routing.causal = Causal::kThreshold;
+  threshold.routing.z_weight = 0.1;
+  ModelConfig spaced = random;
+  spaced.routing.router = Router::kSpaced;
+  const MemoryOptions recompute{.recompute = Recompute::kBlocks};
+  return {{"Dense", tiny_config()},
+          {"DenseTied", tied},
+          {"Bce", tiny_routed()},
+          {"Predictor", predictor},
+          {"Normed", normed},
+          {"Threshold", threshold},
+          {"Random", random},
+          {"Spaced", spaced},
+          {"DenseRecomputed", tiny_config(), recompute},
+          {"BceRecomputed", tiny_routed(), recompute}};
+}
+void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
+
+class StepWork : public ::testing::TestWithParam<Model> {};
+INSTANTIATE_TEST_SUITE_P(Models, StepWork, ::testing::ValuesIn(models()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(StepWork, MovesTheBytesOfTheFormulas) {
+  constexpr int64_t B = 3, T = 20;
+  ModelConfig config = GetParam().config;
+  config.max_position_embeddings = T;
+  const std::vector<Sequence> sequences = random_sequences(std::vector<int64_t>(size_t(B), T), config.vocab_size);
+  TinyModel model(config, limits_for(sequences), Purpose::kTrain, 3, GetParam().memory);
+  Optimizer optimizer(model.config, {});
+  const TinyBatch batch(sequences, model.config);
+
+  const int64_t bytes_before = executed_bytes;
+  const Profile profile;
+  model.step(batch);
+  optimizer.step(model.weights, model.gradient, 1e-3, 1);
+  model.products.pack(model.weights.weights());
+
+  Ledger found;
+  int64_t all = 0;
+  for (const Profile::Op& op : profile.ops()) {
+    EXPECT_EQ(op.bytes % 4, 0) << op.name;
+    found[op.name] = {op.calls, op.bytes / 4};
+    all += op.bytes;
+  }
+  Ledger expected = Expected(model.config, GetParam().memory, B, T).ledger;
+  for (const auto& [op, traffic] : found) EXPECT_EQ(traffic, expected[op]) << op;
+  EXPECT_EQ(found.size(), expected.size());
+  EXPECT_EQ(executed_bytes - bytes_before, all);
+}
+
+// Products are what a step is for.
+TEST(StepWork, KnowsItsProducts) {
+  const std::vector<Sequence> sequences = random_sequences({9, 9}, tiny_config().vocab_size);
+  TinyModel model(tiny_routed(), limits_for(sequences));
+  const TinyBatch batch(sequences, model.config);
+  const Profile profile;
+  model.step(batch);
+  for (const Profile::Op& op : profile.ops()) {
+    const std::string name = op.name;
+    EXPECT_EQ(op.product, name.starts_with("linear_") || name.starts_with("attention_")) << name;
+    EXPECT_EQ(op.multiply_adds > 0, op.product || name.starts_with("router_score") || name == "router_backward_weight")
+        << name;
+  }
+}
+
+}  // namespace
+}  // namespace isobath
