@@ -1,13 +1,12 @@
 // FrozenLinear beside Linear, for the matrices of a model of width 768, 12 blocks, MLP width 2048, vocabulary 32000:
-//   few rows    one pass over all of the model's weights, in GB/s and as a share of the machine's reading bandwidth
-//   many rows   the four products of a block, in GFLOP/s and as a share of its FMA peak
-// Interleaved rounds; the machine's peak is the best that was measured in any.
+//   few rows    all of the model's weights in turn: GB/s, and the share of what only reading the same bytes gives
+//   many rows   the four products of a block: GFLOP/s, and the share of the machine's FMA peak
+// Rounds are interleaved. On a shared machine OMP_PROC_BIND=true keeps two threads from meeting on one core.
 //   frozen_linear_bench [rounds]
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -47,122 +46,125 @@ struct Products {
   }
 };
 
-// A whole model's matrices for passes of few rows, or one block's for many.
-void make(Products& p, const std::string& name, bool whole, bool is_frozen, WeightFormat format) {
-  p.name = name;
+enum class Size { kWholeModel, kOneBlock };
+
+void plan(Products& p, Plan& plan, Size size, bool is_frozen, WeightFormat format) {
+  const bool whole = size == Size::kWholeModel;
   for (int64_t block = 0; block < (whole ? kBlocks : 1); block++)
     p.sizes.insert(p.sizes.end(), kBlockSizes.begin(), kBlockSizes.end());
   if (whole) p.sizes.emplace_back(32000, 768);
-  const int64_t max_rows = whole ? kFewRows : kMostRows;
-  Plan plan;
-  for (const auto& [N, K] : p.sizes) {
-    if (is_frozen) {
+  const int64_t exact[] = {1, 2, 4, 8, 16, 64, 256, 2048}, max_rows = whole ? kFewRows : kMostRows;
+  for (const auto& [N, K] : p.sizes)
+    if (is_frozen)
       p.frozen.emplace_back().plan(plan, "w", {.N = N, .K = K, .max_rows = max_rows, .format = format});
-    } else {
-      const int64_t exact[] = {1, 4, 16, 64, 256, 2048};
+    else
       p.linear.emplace_back().plan(
-          plan, "w", {.N = N, .K = K, .max_rows = max_rows, .exact = {exact, whole ? 4u : 6u}, .backward = false});
-    }
-  }
+          plan, "w", {.N = N, .K = K, .max_rows = max_rows, .exact = {exact, whole ? 6u : 8u}, .backward = false});
   for (const Plan::Entry& entry : plan.entries()) p.bytes += entry.bytes;
-  int64_t widest = 0;
-  for (const auto& [N, K] : p.sizes) widest = std::max(widest, N);
   plan.add("x", p.x, {max_rows, 2048});
-  plan.add("y", p.y, {max_rows, widest});
-  p.arena = Arena(plan);
+  plan.add("y", p.y, {max_rows, whole ? 32000 : 4096});
+}
+
+void make(Products& p, const std::string& name, Size size, bool is_frozen, WeightFormat format) {
+  p.name = name;
+  Plan memory;
+  plan(p, memory, size, is_frozen, format);
+  p.arena = Arena(memory);
   for (int64_t i = 0; i < p.x.numel(); i++) p.x[i] = float(i * 7 % 13) / 13 - 0.5f;
-  std::vector<float> W(size_t(widest * 768));
+  std::vector<float> W(32000 * 768);
   for (size_t i = 0; i < W.size(); i++) W[i] = float(i * 5 % 17) / 17 - 0.5f;
   for (size_t i = 0; i < p.sizes.size(); i++) {
-    const auto [N, K] = p.sizes[i];
-    is_frozen ? p.frozen[i].pack({W.data(), {N, K}}) : p.linear[i].pack({W.data(), {N, K}});
+    const CF32 from{W.data(), {p.sizes[i].first, p.sizes[i].second}};
+    is_frozen ? p.frozen[i].pack(from) : p.linear[i].pack(from);
   }
 }
 
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
+std::deque<Products> make_all(Size size) {
+  std::deque<Products> all;
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kInt8})
+    make(all.emplace_back(), std::string(name_of(format)), size, true, format);
+  make(all.emplace_back(), "library fp32", size, false, {});
+  return all;
 }
 
 // Several calls in a row, each timed on its own: the best of each is what undisturbed calls take in their order, which
 // a whole pass on a shared machine seldom is.
 struct Row {
-  std::string name, unit;
-  double work;  // of all calls
+  std::string name;
+  double work;  // of all calls, in units of 1e9
   std::vector<std::function<void()>> calls;
-  std::vector<double> best_s, pass_s;
+  std::vector<double> best_s{}, pass_s{};
+
+  void pass() {
+    best_s.resize(calls.size(), 1e9);
+    pass_s.push_back(0);
+    for (size_t i = 0; i < calls.size(); i++) {
+      const double start = now_s();
+      calls[i]();
+      const double took = now_s() - start;
+      best_s[i] = std::min(best_s[i], took);
+      pass_s.back() += took;
+    }
+  }
+  double best() const { return work / std::accumulate(best_s.begin(), best_s.end(), 0.0); }
+  double median() const {
+    std::vector<double> sorted = pass_s;
+    std::sort(sorted.begin(), sorted.end());
+    return work / sorted[sorted.size() / 2];
+  }
 };
 
-void pass(Row& row) {
-  row.best_s.resize(row.calls.size(), 1e9);
-  row.pass_s.push_back(0);
-  for (size_t i = 0; i < row.calls.size(); i++) {
-    const double start = now_s();
-    row.calls[i]();
-    const double took = now_s() - start;
-    row.best_s[i] = std::min(row.best_s[i], took);
-    row.pass_s.back() += took;
-  }
-}
-
-void measure(std::vector<Row>& rows, int rounds, MachinePeak& peak) {
-  for (int round = 0; round < rounds; round++) {
-    const MachinePeak now = measure_machine_peak(0.1);
-    peak.fma_gflop_s = std::max(peak.fma_gflop_s, now.fma_gflop_s);
-    peak.read_gb_s = std::max(peak.read_gb_s, now.read_gb_s);
+void measure(std::vector<Row>& rows, int rounds) {
+  for (int round = 0; round < rounds; round++)
     for (Row& row : rows)
-      for (const double begin = now_s(); now_s() - begin < 0.03;) pass(row);
-  }
-  for (const Row& row : rows) {
-    const double best = row.work / 1e9 / std::accumulate(row.best_s.begin(), row.best_s.end(), 0.0);
-    fmt::print("{:36} {:7.1f} {:7} = {:5.1f}% of peak; median of passes {:7.1f}\n", row.name, best, row.unit,
-               100 * best / (row.unit == "GB/s" ? peak.read_gb_s : peak.fma_gflop_s),
-               row.work / 1e9 / median(row.pass_s));
-  }
+      for (const double begin = now_s(); now_s() - begin < 0.03;) row.pass();
 }
 
-void few_rows(std::deque<Products>& all, int rounds, MachinePeak& peak) {
-  std::vector<Row> rows;
-  for (const int64_t M : {1, 2, 4, 8, 16, 64})
-    for (Products& p : all) {
-      Row& row =
-          rows.emplace_back(Row{fmt::format("{}, whole model, M {}", p.name, M), "GB/s", double(p.bytes), {}, {}, {}});
-      for (size_t i = 0; i < p.sizes.size(); i++) row.calls.push_back([&p, i, M] { p.run(i, M); });
-    }
-  // The same bytes in the same portions, only read.
-  Row& read = rows.emplace_back(Row{"reading alone", "GB/s", double(all[0].bytes), {}, {}, {}});
-  const float* at = reinterpret_cast<const float*>(all[0].arena.data());
-  for (const auto& [N, K] : all[0].sizes) {
-    const CF32 part{at, {N, K}};
-    read.calls.push_back([part] {
+void print(const std::vector<Row>& rows, const char* unit, double limit) {
+  for (const Row& row : rows)
+    fmt::print("{:36} {:7.1f} {} best = {:5.1f}% of {:.1f}; {:7.1f} median\n", row.name, row.best(), unit,
+               100 * row.best() / limit, limit, row.median());
+}
+
+// Each fp32 matrix's share of its arena, read.
+Row reading(const Products& p) {
+  Row row{"reading alone", double(p.bytes) / 1e9, {}};
+  const float* at = reinterpret_cast<const float*>(p.arena.data());
+  for (const auto& [N, K] : p.sizes) {
+    row.calls.push_back([part = CF32{at, {N, K}}] {
       static std::vector<double> partial(32000 * 768 / kSumChunk + 1);
       if (sum_of_squares(part, {partial.data(), {int64_t(partial.size())}}) < 0) std::abort();
     });
     at += N * K;
   }
-  measure(rows, rounds, peak);
+  return row;
 }
 
-void many_rows(std::deque<Products>& all, int rounds, MachinePeak& peak) {
+void few_rows(int rounds) {
+  std::deque<Products> all = make_all(Size::kWholeModel);
+  std::vector<Row> rows = {reading(all[0])};
+  for (const int64_t M : {1, 2, 4, 8, 16, 64})
+    for (Products& p : all) {
+      Row& row = rows.emplace_back(Row{fmt::format("{}, whole model, M {}", p.name, M), double(p.bytes) / 1e9, {}});
+      for (size_t i = 0; i < p.sizes.size(); i++) row.calls.push_back([&p, i, M] { p.run(i, M); });
+    }
+  measure(rows, rounds);
+  print(rows, "GB/s", rows[0].best());
+}
+
+void many_rows(int rounds, double peak) {
+  std::deque<Products> all = make_all(Size::kOneBlock);
   std::vector<Row> rows;
   for (const int64_t M : {256, 2048})
     for (size_t i = 0; i < kBlockSizes.size(); i++)
       for (Products& p : all) {
         const auto [N, K] = p.sizes[i];
-        rows.push_back({fmt::format("{}, N {} K {}, M {}", p.name, N, K, M),
-                        "GFLOP/s",
-                        2.0 * double(M * N * K),
-                        {[&p, i, M] { p.run(i, M); }},
-                        {},
-                        {}});
+        rows.push_back({fmt::format("{}, N {} K {}, M {}", p.name, N, K, M), 2e-9 * double(M * N * K), {[&p, i, M] {
+                          p.run(i, M);
+                        }}});
       }
-  measure(rows, rounds, peak);
-}
-
-void make_all(std::deque<Products>& all, bool whole) {
-  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kInt8})
-    make(all.emplace_back(), std::string(name_of(format)), whole, true, format);
-  make(all.emplace_back(), "library fp32", whole, false, {});
+  measure(rows, rounds);
+  print(rows, "GFLOP/s", peak);
 }
 
 }  // namespace
@@ -170,18 +172,11 @@ void make_all(std::deque<Products>& all, bool whole) {
 
 int main(int argc, char** argv) {
   using namespace isobath;
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 9;
-  MachinePeak peak = measure_machine_peak();
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
+  const MachinePeak peak = measure_machine_peak(1);
   fmt::print("{}, {} threads, {}: {:.0f} GFLOP/s fp32 FMA, {:.1f} GB/s read; {}\n", peak.cpu, peak.threads, peak.simd,
              peak.fma_gflop_s, peak.read_gb_s, linear_library());
-  {
-    std::deque<Products> all;
-    make_all(all, /*whole=*/true);
-    few_rows(all, rounds, peak);
-  }
-  std::deque<Products> all;
-  make_all(all, /*whole=*/false);
-  many_rows(all, rounds, peak);
-  fmt::print("peak, best of all rounds: {:.0f} GFLOP/s, {:.1f} GB/s\n", peak.fma_gflop_s, peak.read_gb_s);
+  few_rows(rounds);
+  many_rows(rounds, peak.fma_gflop_s);
   return 0;
 }

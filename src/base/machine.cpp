@@ -105,12 +105,13 @@ double fma_flop_s(int threads, double seconds) {
 }
 
 double read_byte_s(int threads, double seconds) {
-  constexpr int64_t kFloats = int64_t(16) << 20;  // 64 MB a thread, first touched by it
+  // 64 MB a thread, first touched by it; of many threads less, 128 MB together
+  const int64_t floats = std::max<int64_t>(int64_t(1) << 18, (int64_t(32) << 20) / std::max(2, threads) / 256 * 256);
   std::atomic<float> sink{0};
   return best_rate(threads, seconds, [&] {
-    return [&, memory = std::vector<float>(size_t(kFloats), 1.0f)] {
-      sink = HWY_DYNAMIC_DISPATCH(run_read)(memory.data(), kFloats);
-      return double(kFloats * sizeof(float));
+    return [&, floats, memory = std::vector<float>(size_t(floats), 1.0f)] {
+      sink = HWY_DYNAMIC_DISPATCH(run_read)(memory.data(), floats);
+      return double(floats) * sizeof(float);
     };
   });
 }

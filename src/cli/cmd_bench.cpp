@@ -37,11 +37,16 @@ constexpr const char* kTrainFooter =
     "of\n"
     "the pairs. Shares are of the fp32 FMA peak measured in the same run: causal half of attention, no recompute.";
 
-BenchSetup setup_of(const Arguments& a) {
+RunConfig defaults() {
   RunConfig run;
   run.model.hidden_size = 384;
   run.model.num_hidden_layers = 6;
   run.model.num_attention_heads = 6;
+  return run;
+}
+
+BenchSetup setup_of(const Arguments& a) {
+  RunConfig run = defaults();
   a.flags.apply(run);
   run.model.vocab_size = a.vocab_size;
   if (a.models == "dense") run.model = dense_twin(run.model);
@@ -126,46 +131,44 @@ int run_train(const Arguments& a) {
   return a.check && !report.goals_hold ? 1 : 0;
 }
 
+// What is measured: model, batch, how often.
+void add_sizes(CLI::App& command, Arguments& a) {
+  const CLI::Range count(int64_t{1}, int64_t{1} << 20);
+  a.flags.add(command, {"model", "routing"}, defaults());
+  command.add_option("--context", a.context, "tokens per sequence")->check(count)->capture_default_str();
+  command.add_option("--batch", a.batch, "sequences per step")->check(count)->capture_default_str();
+  command.add_option("--vocab-size", a.vocab_size, "entries of the vocabulary")->check(count)->capture_default_str();
+  command.add_option("--recompute", a.recompute, "as in train: what blocks run again instead of keeping it")
+      ->check(CLI::IsMember(std::vector<std::string>(kNames<Recompute>.begin(), kNames<Recompute>.end())))
+      ->capture_default_str();
+  command.add_option("--storage", a.storage, "as in train: the format of what is kept for the backward pass")
+      ->check(CLI::IsMember(std::vector<std::string>(kNames<Storage>.begin(), kNames<Storage>.end())))
+      ->capture_default_str();
+  command.add_option("--pairs", a.pairs, "steps of each (5; with --scan at most 3 at each point)")->check(count);
+  add_threads(command);
+}
+
 void add_bench_train(CLI::App& bench, Run& run) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand("train", "Training steps, dense and Mixture-of-Depths, in one run");
   command->footer(kTrainFooter);
-  a->flags.add(*command, {"model", "routing"});
-  command->add_option("--context", a->context, "tokens per sequence")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
-  command->add_option("--batch", a->batch, "sequences per step")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
-  command->add_option("--recompute", a->recompute, "as in train: what blocks run again instead of keeping it")
-      ->check(CLI::IsMember(std::vector<std::string>(kNames<Recompute>.begin(), kNames<Recompute>.end())))
-      ->capture_default_str();
-  command->add_option("--storage", a->storage, "as in train: the format of what is kept for the backward pass")
-      ->check(CLI::IsMember(std::vector<std::string>(kNames<Storage>.begin(), kNames<Storage>.end())))
-      ->capture_default_str();
+  add_sizes(*command, *a);
   CLI::Option* plain =
       command->add_flag("--beside-plain", a->beside_plain, "also steps without what saves memory, in turns");
-  command->add_option("--vocab-size", a->vocab_size, "entries of the vocabulary")->capture_default_str();
-  command->add_option("--pairs", a->pairs, "steps of each (5; with --scan at most 3 at each point)")
-      ->check(CLI::Range(int64_t{1}, int64_t{10000}));
   CLI::Option* models = command->add_option("--models", a->models, "both, or one alone, as for measuring its memory")
                             ->check(CLI::IsMember({"both", "dense", "mod"}))
                             ->capture_default_str();
-  add_threads(*command);
   CLI::Option* profile = command->add_flag("--profile", a->profile, "where the time of a step goes, op by op");
   CLI::Option* check = command->add_flag("--check", a->check, "exit with 1 unless the goals hold");
-  command->add_flag("--json", a->json, "print a JSON object");
   CLI::Option* scan =
-      command->add_flag("--scan", a->scan, "against context, width, depth, batch and capacity, each alone")
-          ->excludes(models)
-          ->excludes(profile)
-          ->excludes(check)
-          ->excludes(plain);
+      command->add_flag("--scan", a->scan, "against context, width, depth, batch and capacity, each alone");
+  scan->excludes(models)->excludes(profile)->excludes(check)->excludes(plain);
   command->add_option("--seconds", a->seconds, "the scan takes at most about so long")
       ->check(CLI::PositiveNumber)
       ->capture_default_str()
       ->needs(scan);
   command->add_option("--html", a->html, "write the scan as a page with charts")->needs(scan);
+  command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_train(*a); }; });
 }
 

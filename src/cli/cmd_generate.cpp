@@ -114,12 +114,12 @@ int run_generate(Arguments& a) {
   }
   catch_signals();
   const bool streaming = prompts.size() == 1 && !a.json;
-  if (streaming) print_text(prompts[0]);
   generator.begin(requests, [&](int64_t, std::string_view piece) {
     if (!streaming) return;
     print_text(piece);
     std::fflush(stdout);
   });
+  if (streaming) print_text(prompts[0]);
   while (generator.step() && !interrupted()) continue;
   if (a.json) {
     print_json(generator);

@@ -8,6 +8,9 @@
 #include "cli/terminal.h"
 #include "model/plan_table.h"
 #include "text/tokenizer.h"
+#include "train/budget.h"
+#include "train/start_from.h"
+#include "train/train_only.h"
 #include "train/trainer.h"
 
 namespace isobath::cli {
@@ -69,12 +72,12 @@ nlohmann::json to_json(const PlanTable& t) {
 }
 
 int run_plan(const Arguments& a) {
-  RunConfig run;
-  read_toml(a.config, run);
-  replace_budget(run.train, [&] { a.flags.apply(run); });
+  RunConfig run = given_options(a.config, a.flags);
   ModelConfig& config = run.model;
   check_sizes(run.data);
   config.vocab_size = a.vocab_size > 0 ? a.vocab_size : Tokenizer::load(run.data.tokenizer).vocab_size();
+  if (!run.train.from.empty()) take_vocabulary(config, run.train.from, config.vocab_size);
+  config.routing.annealed = 1;
   resolve(config, run.data.context);
   if (run.train.threads > 0) set_thread_count(int(run.train.threads));  // the products' scratch follows it
   const int64_t micro = run.data.micro_batch > 0 ? run.data.micro_batch : run.data.batch;
@@ -101,9 +104,21 @@ int run_plan(const Arguments& a) {
                 share(double(table.total.activation_bytes), double(twin.total.activation_bytes)).c_str(),
                 share(table.total.kv_bytes, twin.total.kv_bytes).c_str());
   }
+  if (!run.train.train_only.empty())
+    std::printf("trained: %s of %s parameters (%s)\n",
+                with_letter(double(count_trained(config, run.train.train_only))).c_str(),
+                with_letter(double(count_weights(config))).c_str(), run.train.train_only.c_str());
+  if (run.train.capacity_anneal > 0 && config.routed_blocks() > 0) {
+    ModelConfig start = config;
+    start.routing.annealed = 0;
+    std::printf("training while capacity falls from 1: %s, for lists of all rows\n",
+                bytes_text(double(plan_table(start, limits, run.train.memory).training_bytes())).c_str());
+  }
   const int64_t B = run.data.batch, T = run.data.context;
   if (run.train.flops > 0) {
-    const Budget budget = plan_budget(config, B, T, run.train.flops), other = plan_budget(dense, B, T, run.train.flops);
+    const bool anneals = run.train.capacity_anneal > 0 && config.routed_blocks() > 0;
+    const Budget budget = anneals ? budget_of(run, nullptr) : plan_budget(config, B, T, run.train.flops);
+    const Budget other = plan_budget(dense, B, T, run.train.flops);
     std::printf("a budget of %.4g FLOPs: %lld steps, %s tokens (dense twin: %lld steps)\n", run.train.flops,
                 static_cast<long long>(budget.steps), with_letter(double(budget.sequences(B)) * double(T)).c_str(),
                 static_cast<long long>(other.steps));

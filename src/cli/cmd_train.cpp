@@ -26,16 +26,17 @@ constexpr const char* kFooter =
     "  isobath train configs/tiny.toml --path text.txt --topology dense --flops 1e12 --out runs/dense\n"
     "  isobath train --resume runs/tiny                 go on where it stopped, to the bit\n"
     "  isobath train --resume runs/tiny --steps 4000    go further; the learning rate follows the new budget\n"
+    "  isobath train --from llama --path text.txt --topology joint --causal predictor --steps 500 \\\n"
+    "      --train-only router,predictor                    a dense model's weights; only the new ones move\n"
     "Ctrl-C saves and exits; so does SIGTERM.";
 
 RunConfig run_config(const Arguments& a) {
-  RunConfig config;
+  if (a.resume.empty()) return given_options(a.config, a.flags);
+  const fs::path checkpoint = find_model_folder(a.resume);
+  RunConfig config = stored_options(checkpoint);
   TrainOptions& t = config.train;
-  if (!a.resume.empty()) {
-    const fs::path checkpoint = find_model_folder(a.resume);
-    config = stored_options(checkpoint);
-    t.out = fs::proximate(fs::canonical(checkpoint).parent_path()).string();
-  }
+  t.out = fs::proximate(fs::canonical(checkpoint).parent_path()).string();
+  if (!t.from.empty()) t.from = checkpoint.string();  // has all that the model it began with brought
   if (!a.config.empty()) replace_budget(t, [&] { read_toml(a.config, config); });
   replace_budget(t, [&] { a.flags.apply(config); });
   return config;

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "base/parallel.h"
+#include "train/start_from.h"
 
 namespace isobath::cli {
 namespace {
@@ -44,8 +45,7 @@ void add_threads(CLI::App& command) {
       ->default_str("0");
 }
 
-void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections) {
-  RunConfig defaults;
+void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections, RunConfig defaults) {
   for_each_option(defaults, [&](const char* section, const char* key, auto& value, const char* help) {
     using T = std::decay_t<decltype(value)>;
     if (std::find(sections.begin(), sections.end(), section) == sections.end()) return;
@@ -76,6 +76,19 @@ void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections) {
     }
     option->default_str(shown(value))->group(section);
   });
+}
+
+RunConfig given_options(const std::string& file, const OptionFlags& flags) {
+  const auto over = [&](RunConfig config) {
+    if (!file.empty()) read_toml(file, config);
+    replace_budget(config.train, [&] { flags.apply(config); });
+    return config;
+  };
+  const RunConfig config = over({});
+  if (config.train.from.empty()) return config;
+  RunConfig taken;
+  take_architecture(taken, config.train.from);
+  return over(taken);
 }
 
 }  // namespace isobath::cli

@@ -31,8 +31,8 @@ void replace_budget(TrainOptions& t, Change change) {
 // Values that were given as flags, applied after the file was read.
 class OptionFlags {
  public:
-  // Adds --key-with-dashes for every option of the sections.
-  void add(CLI::App& app, const std::vector<std::string>& sections);
+  // Adds --key-with-dashes for every option of the sections. The help shows `defaults`.
+  void add(CLI::App& app, const std::vector<std::string>& sections, RunConfig defaults = {});
   void apply(RunConfig& config) const {
     for (const auto& set : given_) set(config);
   }
@@ -40,5 +40,8 @@ class OptionFlags {
  private:
   std::vector<std::function<void(RunConfig&)>> given_;
 };
+
+// A run's options as they were given: the defaults, what the model of train.from brings, the file (if any), the flags.
+RunConfig given_options(const std::string& file, const OptionFlags& flags);
 
 }  // namespace isobath::cli

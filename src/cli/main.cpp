@@ -1,9 +1,11 @@
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <clocale>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -31,6 +33,8 @@ int report(std::string message, int exit_code) {
   isobath::cli::clear_progress();
   std::replace_if(
       message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  constexpr size_t kEnd = 600;  // of a line that quotes a wrong file whole, both ends say enough
+  if (message.size() > 2 * kEnd) message.replace(kEnd, message.size() - 2 * kEnd, " ... ");
   std::fprintf(stderr, "error: %s\n", message.c_str());
   return exit_code;
 }
@@ -77,13 +81,17 @@ std::string fits(const std::string& word) {
   return over ? word + " does not fit in 64 bits" : "";
 }
 
-// CLI11 cuts whole numbers that do not fit down to the largest that does, without a word.
-void refuse_huge_numbers(CLI::App& app) {
+// CLI11 cuts whole numbers that do not fit down to the largest that does, and takes an empty word, which an unset
+// variable of a shell leaves, for 0; both without a word.
+void refuse_wrong_numbers(CLI::App& app) {
+  const auto given = [](const std::string& word) { return word.empty() ? "it is empty, expected a number" : ""; };
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
-    refuse_huge_numbers(*command);
+    refuse_wrong_numbers(*command);
     for (CLI::Option* option : command->get_options()) {
-      if (option->get_type_name().starts_with("INT")) option->check(fits<int64_t>);
-      if (option->get_type_name().starts_with("UINT")) option->check(fits<uint64_t>);
+      const std::string type = option->get_type_name();
+      if (type.starts_with("INT")) option->check(fits<int64_t>);
+      if (type.starts_with("UINT")) option->check(fits<uint64_t>);
+      if (type.starts_with("INT") || type.starts_with("UINT") || type.starts_with("FLOAT")) option->check(given);
     }
   }
 }
@@ -100,9 +108,18 @@ void let_waiting_threads_sleep(char** argv) {
 #endif
 }
 
+// Whatever the program is started with: descriptors 0 to 2 are open, so that no file of a run takes their place; a
+// reader that goes away and a file that may not grow are errors that are told, not deaths that lose a run.
+void prepare_process() {
+  for (int fd = ::open("/dev/null", O_RDWR); fd >= 0 && fd <= 2;) fd = ::open("/dev/null", O_RDWR);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  prepare_process();
   let_waiting_threads_sleep(argv);
   using namespace isobath::cli;
   std::setlocale(LC_ALL, "C.UTF-8");
@@ -116,11 +133,12 @@ int main(int argc, char** argv) {
   add_calibrate(app, run);
   add_generate(app, run);
   add_inspect(app, run);
+  add_upcycle(app, run);
   add_plan(app, run);
   add_tokenize(app, run);
   add_bench(app, run);
   add_demo(app, run);
-  refuse_huge_numbers(app);
+  refuse_wrong_numbers(app);
   try {
     app.parse(words_of(argc, argv));
     return checked_output(run());

@@ -1,6 +1,8 @@
 #include "cli/run_text.h"
 
 #include "cli/terminal.h"
+#include "train/budget.h"
+#include "train/train_only.h"
 
 namespace isobath::cli {
 namespace {
@@ -58,20 +60,28 @@ std::string routing_text(const ModelConfig& c) {
   for (size_t i = 1; i < r.capacity.size(); i++) capacity += " " + percent(r.capacity[i]);
   if (r.capacity_schedule != CapacitySchedule::kConstant)
     capacity += fmt::format(" to {} ({})", percent(r.capacity_last), name_of(r.capacity_schedule));
+  if (r.annealed != 1) capacity += fmt::format(" ({} of the way from 1)", percent(r.annealed));
   return fmt::format("{}, {}, capacity {}, {} gate, {} router, causal rule {}", name_of(r.topology), blocks, capacity,
                      name_of(r.gate), name_of(r.router), rule_name(r));
 }
 
 std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePeak& peak) {
   const RunConfig& c = trainer.config();
-  const ModelConfig& m = c.model;
+  ModelConfig m = c.model;
+  m.routing.annealed = 1;  // what it comes to, wherever it is
   const ModelFlops flops = model_flops(m, 1, c.data.context), dense = model_flops(dense_twin(m), 1, c.data.context);
   const double T = double(c.data.context);
   std::string text;
-  text += fmt::format("model    {} parameters: width {}, {} blocks, {} heads of {}, MLP {}, vocabulary {}\n",
-                      with_letter(double(count_weights(m))), m.hidden_size, m.num_hidden_layers, m.num_attention_heads,
-                      m.head_dim, m.intermediate_size, m.vocab_size);
+  std::string trained;
+  if (!c.train.train_only.empty())
+    trained =
+        fmt::format(" ({} trained: {})", with_letter(double(count_trained(m, c.train.train_only))), c.train.train_only);
+  text += fmt::format("model    {} parameters{}: width {}, {} blocks, {} heads of {}, MLP {}, vocabulary {}\n",
+                      with_letter(double(count_weights(m))), trained, m.hidden_size, m.num_hidden_layers,
+                      m.num_attention_heads, m.head_dim, m.intermediate_size, m.vocab_size);
   text += fmt::format("routing  {}\n", routing_text(m));
+  if (const double steps = anneal_of(c.train, trainer.budget().steps).steps; steps > 0 && m.routed_blocks() > 0)
+    text += fmt::format("         capacity falls from 1 over {:.0f} steps\n", steps);
   text +=
       fmt::format("compute  {} FLOPs per token forward ({} of the dense twin)\n",
                   with_letter(double(flops.forward()) / T), percent(double(flops.forward()) / double(dense.forward())));

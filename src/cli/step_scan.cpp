@@ -36,7 +36,7 @@ Axis context_axis(const BenchSetup& base) {
   Axis axis{"context", fmt::format("Tokens per sequence, at {} tokens a step.", tokens), {}};
   for (const int64_t length : multiples(T, {0.25, 0.5, 1, 2, 4, 8}, 1)) {
     const int64_t batch = std::max<int64_t>(1, tokens / length);
-    axis.points.push_back({std::to_string(length), fmt::format("{} sequences", batch), changed(base, [&](auto& s) {
+    axis.points.push_back({std::to_string(length), fmt::format("batch {}", batch), changed(base, [&](auto& s) {
                              s.context = length;
                              s.batch = batch;
                            })});
@@ -48,7 +48,7 @@ Axis width_axis(const BenchSetup& base) {
   const int64_t K = base.model.head_dim;
   Axis axis{"width", fmt::format("Heads of {}.", K), {}};
   for (const int64_t heads : multiples(base.model.num_attention_heads, {1 / 3.0, 2 / 3.0, 1, 4 / 3.0, 2}, 1))
-    axis.points.push_back({std::to_string(heads * K), fmt::format("{} heads", heads), changed(base, [&](auto& s) {
+    axis.points.push_back({std::to_string(heads * K), fmt::format("heads {}", heads), changed(base, [&](auto& s) {
                              s.model.hidden_size = heads * K;
                              s.model.num_attention_heads = heads;
                            })});
@@ -66,7 +66,7 @@ Axis depth_axis(const BenchSetup& base) {
 Axis batch_axis(const BenchSetup& base) {
   Axis axis{"batch", fmt::format("Sequences of {} tokens a step.", base.context), {}};
   for (const int64_t batch : multiples(base.batch, {0.25, 0.5, 1, 2}, 1))
-    axis.points.push_back({std::to_string(batch), fmt::format("{} rows", batch * base.context),
+    axis.points.push_back({std::to_string(batch), fmt::format("rows {}", batch * base.context),
                            changed(base, [&](auto& s) { s.batch = batch; })});
   return axis;
 }

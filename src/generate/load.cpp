@@ -8,14 +8,6 @@
 namespace isobath {
 namespace {
 
-ModelConfig read_config(const fs::path& path) {
-  try {
-    return config_from_json(nlohmann::json::parse(read_file(path)), path.string());
-  } catch (const nlohmann::json::exception& error) {
-    fail("{}: not readable as JSON: {}", path.string(), error.what());
-  }
-}
-
 Tokenizer read_tokenizer(const fs::path& folder, const ModelConfig& config) {
   if (fs::exists(folder / "tokenizer.json") || fs::exists(folder / "encoder.json")) return Tokenizer::load(folder);
   const auto named = config.other.find("tokenizer");

@@ -28,7 +28,8 @@ HtmlTable scan_table(const ScanAxis& axis) {
 }
 
 std::string scan_page(const StepScan& scan, const std::string& vega) {
-  Page page("What a training step costs", scan.subtitle, vega);
+  Page page("What a training step costs",
+            scan.subtitle + " Below: time MoD / dense, divided by the ratio of FLOPs; dashed: the goal.", vega);
   for (const ScanAxis& axis : scan.axes) {
     page.section("Against " + axis.name, axis.note);
     if (axis.points.empty()) continue;

@@ -51,12 +51,22 @@ double training_rate(RunConfig config, const Tokenizer& tokenizer, const Corpus&
   return quantile(rates, 0.5);
 }
 
-// A run that an earlier demo left, and nothing else, makes room for a new one.
-void remove_run(const fs::path& folder) {
-  if (!fs::exists(folder / "metrics.jsonl")) return;
+constexpr const char* kMark = "made-by-demo";  // of the folders that a later demo may remove
+
+// A run that an earlier demo left makes room for a new one. Nothing else is removed: not a run of another command, nor
+// one that is going on.
+void make_room(const fs::path& folder) {
   std::error_code error;
-  fs::remove_all(folder, error);
-  if (error) fail_work("cannot remove the earlier run in {}: {}", folder.string(), error.message());
+  if (fs::exists(folder / kMark, error)) {
+    const FolderLock lock(folder);
+    fs::remove_all(folder, error);
+    if (error) fail_work("cannot remove the earlier run in {}: {}", folder.string(), error.message());
+  }
+  require(!fs::exists(folder / "metrics.jsonl", error),
+          "{} holds a run that the demo did not make; move it, or name another folder (--out)", folder.string());
+  fs::create_directories(folder, error);
+  if (error) fail("cannot make the folder {}: {}; name another one (--out)", folder.string(), error.message());
+  replace_file(folder / kMark, "The next demo in this place removes this folder.\n");
 }
 
 void write_samples(Twin& twin, const LoadedModel& loaded, uint64_t seed) {
@@ -158,7 +168,7 @@ Twin train_twin(RunConfig config, double flops, const Tokenizer& tokenizer, cons
   const Budget budget = plan_budget(full.model, full.data.batch, T, flops);
   constexpr int64_t kEvaluations = 16;  // points of a curve
   config.train.eval_every = std::max<int64_t>(1, (budget.steps + kEvaluations - 1) / kEvaluations);
-  remove_run(config.train.out);
+  make_room(config.train.out);
 
   Twin twin;
   twin.name = full.model.routed_blocks() > 0 ? "MoD" : "dense";

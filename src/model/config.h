@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -84,6 +85,7 @@ struct RoutingConfig {
   std::vector<double> capacity{0.125};  // share of rows that a routed block takes: one for all, or one per block
   CapacitySchedule capacity_schedule = CapacitySchedule::kConstant;
   double capacity_last = 0;  // of the last routed block, with a schedule
+  double annealed = 1;  // of the way from capacity 1 to these: no option but a model's state (train.capacity_anneal)
   Choice choice = Choice::kExpert;
   double balance_weight = 1;  // of choice = token
   Gate gate = Gate::kRaw;
@@ -119,7 +121,8 @@ struct ModelConfig {
 
   Heads heads() const { return {num_attention_heads, num_key_value_heads, head_dim}; }
   bool routed(int64_t block) const;
-  double capacity(int64_t block) const;  // 1 for dense blocks; by the schedule of depth, if there is one
+  // At present: 1 for dense blocks, else what [routing] says, of which annealing may have gone a part of the way.
+  double capacity(int64_t block) const;
   int64_t routed_blocks() const;
   bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
   bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
@@ -188,6 +191,7 @@ void resolve(ModelConfig& config, int64_t T);
 // config.json. Reading keeps unknown keys and refuses by name the ones that change the mathematics and are not built.
 nlohmann::json to_json(const ModelConfig& config);
 ModelConfig config_from_json(const nlohmann::json& json, const std::string& path);
+ModelConfig read_config(const std::filesystem::path& file);
 
 // The same model without routing: the twin that figures are compared with.
 ModelConfig dense_twin(ModelConfig config);

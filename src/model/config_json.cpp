@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "model/config.h"
 
 namespace isobath {
@@ -106,7 +107,8 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
   if (const Json* mod = in.find("mixture_of_depths")) {
     if (!mod->is_object()) in.wrong("mixture_of_depths", *mod, "an object");
     const Reader routing{*mod, path};
-    std::vector<std::string> known;
+    std::vector<std::string> known{"annealed"};
+    routing.get("annealed", c.routing.annealed);
     for_each_routing_option(c.routing, [&](auto, const char* key, auto& value, auto) {
       routing.get(key, value);
       known.push_back(key);
@@ -120,6 +122,14 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
   c.other = json;
   resolve(c, 1);
   return c;
+}
+
+ModelConfig read_config(const fs::path& file) {
+  try {
+    return config_from_json(Json::parse(read_file(file)), file.string());
+  } catch (const Json::exception& error) {
+    fail("{}: not readable as JSON: {}", file.string(), error.what());
+  }
 }
 
 Json to_json(const ModelConfig& c) {
@@ -152,6 +162,7 @@ Json to_json(const ModelConfig& c) {
   });
   if (c.routing.blocks.empty()) mod.erase("blocks");
   if (c.routing.start < 0) mod.erase("start");
+  if (c.routing.annealed != 1) mod["annealed"] = c.routing.annealed;
   if (c.routing.capacity.size() == 1) mod["capacity"] = c.routing.capacity[0];
   return json;
 }

@@ -33,8 +33,11 @@ bool ModelConfig::routed(int64_t block) const {
 
 double ModelConfig::capacity(int64_t block) const {
   if (!routed(block)) return 1;
-  if (routing.capacity_schedule != CapacitySchedule::kConstant) return scheduled_capacity(*this, block);
-  return routing.capacity.size() == 1 ? routing.capacity[0] : routing.capacity[size_t(block)];
+  const bool scheduled = routing.capacity_schedule != CapacitySchedule::kConstant;
+  const double configured = scheduled                      ? scheduled_capacity(*this, block)
+                            : routing.capacity.size() == 1 ? routing.capacity[0]
+                                                           : routing.capacity[size_t(block)];
+  return routing.annealed == 1 ? configured : 1 + (configured - 1) * routing.annealed;
 }
 
 int64_t ModelConfig::routed_blocks() const {
@@ -60,6 +63,7 @@ void check_capacity(const RoutingConfig& r, int64_t L) {
   for (const double capacity : r.capacity)
     require(capacity > 0 && capacity <= 1,
             "routing.capacity is {}, expected above 0 and at most 1 (0.125 is the paper's)", capacity);
+  require(r.annealed >= 0 && r.annealed <= 1, "annealed is {}, expected a share from 0 to 1", r.annealed);
   const bool scheduled = r.capacity_schedule != CapacitySchedule::kConstant;
   require(scheduled || r.capacity_last == 0,
           "routing.capacity_last = {} without a schedule; set capacity_schedule = linear or cosine", r.capacity_last);
@@ -127,7 +131,8 @@ void check_routing(const ModelConfig& c) {
   require(r.aux_weight >= 0, "routing.aux_weight is {}, expected 0 or more", r.aux_weight);
   require(r.balance_weight >= 0, "routing.balance_weight is {}, expected 0 or more", r.balance_weight);
   require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);
-  require(r.predictor_width >= 0, "routing.predictor_width is {}, expected 0 or more", r.predictor_width);
+  require(r.predictor_width >= 0 && r.predictor_width <= 1 << 20, "routing.predictor_width is {}, expected 0 to {}",
+          r.predictor_width, 1 << 20);
 }
 
 }  // namespace isobath

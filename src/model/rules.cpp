@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -11,6 +12,10 @@
 
 namespace isobath {
 namespace {
+
+// Beyond any score, for thresholds and offsets that are infinite: logits stay finite, so that one that is not is an
+// error.
+constexpr float kFar = std::numeric_limits<float>::max() / 4;
 
 // The quantile of N(0,1): bisection on erfc is exact enough and has no table of constants.
 double normal_quantile(double p) {
@@ -80,7 +85,7 @@ void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Ba
   switch (c.config.routing.router) {
     case Router::kLearned: {
       if (c.config.has_predictor()) return predictor_logits(logit, c, x);
-      const float above = c.weights.threshold.empty() ? 0.0f : c.weights.threshold[0];
+      const float above = c.weights.threshold.empty() ? 0.0f : std::clamp(c.weights.threshold[0], -kFar, kFar);
       return each([&](int64_t n) { return r.score[n] - above; });
     }
     case Router::kRandom: {
@@ -99,7 +104,8 @@ void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Ba
 void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
   uncalibrated_logits(c, r, x, batch);
   if (c.weights.offset.empty()) return;
-  for (int64_t n = 0; n < x.rows(); n++) r.logit[n] += c.weights.offset[0];
+  const float offset = std::clamp(c.weights.offset[0], -kFar, kFar);
+  for (int64_t n = 0; n < x.rows(); n++) r.logit[n] += offset;
 }
 
 int64_t choose_for_training(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch) {

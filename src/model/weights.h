@@ -81,6 +81,7 @@ class WeightSet {
   WeightSet& operator=(const WeightSet&) = delete;
 
   const ModelConfig& config() const { return config_; }
+  void set_annealed(double share) { config_.routing.annealed = share; }  // changes no weight
   Weights& weights() { return weights_; }
   const Weights& weights() const { return weights_; }
   const std::vector<WeightInfo>& list() const { return list_; }

@@ -165,7 +165,8 @@ HWY_INLINE void quantize_group(QuantizedGroup& q, const float* x) {
   Ints sum = hn::Zero(IntTag());
 #pragma GCC unroll 16
   for (int64_t k = 0; k < kGroup; k += kLanes) {
-    const Ints rounded = hn::NearestInt(hn::Mul(hn::LoadU(Tag(), x + k), inverse));
+    const Vec scaled = hn::Mul(hn::LoadU(Tag(), x + k), inverse);  // within 127, or not finite
+    const Ints rounded = hn::NearestInt(hn::Clamp(scaled, hn::Set(Tag(), -127), hn::Set(Tag(), 127)));
     sum = hn::Add(sum, rounded);
     const hn::Rebind<int8_t, Tag> bytes;
     hn::StoreU(hn::DemoteTo(bytes, rounded), bytes, q.code + k);

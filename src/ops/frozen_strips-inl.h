@@ -40,9 +40,9 @@ constexpr int vectors(int R, int registers) {
   return V;
 }
 
-// Keeps a vector that several rows use in a register: the compiler would load it anew for each, as an operand.
+// Keeps a vector that several rows use in a register: GCC would load it anew for each, as an operand.
 HWY_INLINE void keep(Vec& v) {
-#if HWY_ARCH_X86
+#if HWY_ARCH_X86 && HWY_COMPILER_GCC_ACTUAL
   asm("" : "+v"(v.raw));
 #endif
 }

@@ -148,6 +148,7 @@ Corpus Corpus::load(const fs::path& path, const Tokenizer& tokenizer, const fs::
   if (!valid_path.empty()) {
     auto [others, named] = parted(files_of(valid_path));
     valid = named.empty() ? others : named;
+    if (valid_path == path) valid = files_of(path);  // asked for all of it
   }
   const Sources sources = read_sources(train, tokenizer);
   Split split(tokenizer);

@@ -8,8 +8,12 @@
 
 namespace isobath {
 
-Optimizer::Optimizer(const ModelConfig& config, const OptimizerOptions& options)
-    : first(config), second(config), options_(options) {
+Optimizer::Optimizer(const ModelConfig& config, const OptimizerOptions& options, std::vector<uint8_t> trained)
+    : first(config), second(config), options_(options), trained_(std::move(trained)) {
+  const std::vector<WeightInfo>& list = first.list();
+  if (trained_.empty()) trained_.assign(list.size(), 1);
+  require(trained_.size() == list.size(), "optimizer: {} marks for {} weights", trained_.size(), list.size());
+  for (size_t i = 0; i < list.size(); i++) trained_[i] = trained_[i] && is_trained(list[i].kind);
   int64_t largest = 1;
   for (const WeightInfo& info : first.list()) largest = std::max(largest, info.shape.numel());
   partial_.resize(size_t((largest + kSumChunk - 1) / kSumChunk));
@@ -19,7 +23,7 @@ GradientNorms Optimizer::step(WeightSet& weights, WeightSet& gradient, double le
   const std::vector<WeightInfo>& list = weights.list();
   double squares[2] = {0, 0};  // model, predictor
   for (size_t i = 0; i < list.size(); i++) {
-    if (!is_trained(list[i].kind)) continue;
+    if (!trained_[i]) continue;
     const double sum = sum_of_squares(gradient.at(i), {partial_.data(), {int64_t(partial_.size())}});
     if (!std::isfinite(sum)) fail_work("the gradient of {} is not finite", list[i].name);
     squares[is_predictor(list[i].kind)] += sum;
@@ -30,7 +34,10 @@ GradientNorms Optimizer::step(WeightSet& weights, WeightSet& gradient, double le
   };
   const float scale[2] = {clip(norms.model), clip(norms.predictor)};
   for (size_t i = 0; i < list.size(); i++) {
-    if (!is_trained(list[i].kind)) continue;
+    if (!trained_[i]) {
+      std::fill_n(gradient.at(i).data, gradient.at(i).numel(), 0.0f);
+      continue;
+    }
     const AdamW option{.lr = float(learning_rate),
                        .beta1 = float(options_.beta1),
                        .beta2 = float(options_.beta2),

@@ -18,9 +18,11 @@ struct GradientNorms {
 
 class Optimizer {
  public:
-  Optimizer(const ModelConfig& config, const OptimizerOptions& options);
+  // `trained`: which weights of the list, as train_only.h says; empty: all.
+  Optimizer(const ModelConfig& config, const OptimizerOptions& options, std::vector<uint8_t> trained = {});
 
-  // One step; step counts from 1. Gradients are zero afterwards. Throws Error{kWork} naming the first weight whose
+  // One step; step counts from 1. The weights that are not trained, and their moments, keep their bits; their gradients
+  // are in no norm. Gradients are zero afterwards. Throws Error{kWork} naming the first weight whose
   // gradient is not finite; nothing is changed then.
   GradientNorms step(WeightSet& weights, WeightSet& gradient, double learning_rate, int64_t step);
 
@@ -28,6 +30,7 @@ class Optimizer {
 
  private:
   OptimizerOptions options_;
+  std::vector<uint8_t> trained_;
   std::vector<double> partial_;
 };
 

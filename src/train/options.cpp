@@ -152,6 +152,8 @@ void check_options(const RunConfig& c) {
           "train.beta1 = {} and beta2 = {}, expected at least 0 and below 1", t.beta1, t.beta2);
   require(t.weight_decay >= 0 && t.clip >= 0, "train.weight_decay = {} and clip = {}, expected 0 or more",
           t.weight_decay, t.clip);
+  require(t.capacity_anneal >= 0 && t.capacity_anneal <= double(int64_t{1} << 40),
+          "train.capacity_anneal is {}, expected 0 or more: steps, or a share of the run below 1", t.capacity_anneal);
   require(t.keep >= 1, "train.keep is {}, expected 1 or more", t.keep);
   require(t.eval_every >= 0 && t.eval_windows >= 0 && t.save_every >= 0 && t.threads >= 0,
           "eval_every, eval_windows, save_every and threads must be 0 or more");

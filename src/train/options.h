@@ -21,6 +21,10 @@ struct DataOptions {
   int64_t max_documents = 0;  // per sequence, with document scopes; 0: max(1, T/64)
 };
 
+enum class AnnealShape : uint8_t { kLinear, kCosine };
+template <>
+inline constexpr std::array kNames<AnnealShape>{"linear", "cosine"};
+
 struct TrainOptions {
   int64_t steps = 0;  // one of these three is the budget
   int64_t tokens = 0;
@@ -35,6 +39,10 @@ struct TrainOptions {
   int64_t save_every = 0;    // steps; 0: at the end (and when interrupted)
   int64_t keep = 2;          // newest checkpoints to keep
   int64_t threads = 0;       // 0: as many as there are
+  std::string from;          // a model folder whose weights are the start; empty: start values
+  std::string train_only;    // patterns of names, with commas; empty: all weights
+  double capacity_anneal = 0;
+  AnnealShape capacity_anneal_shape = AnnealShape::kLinear;
   MemoryOptions memory;
   std::string out = "runs/isobath";
 };
@@ -74,6 +82,13 @@ void for_each_train_option(Options& t, Visit visit) {
   visit("train", "eval_windows", t.eval_windows, "windows of validation text during the run; 0: all");
   visit("train", "save_every", t.save_every, "write a checkpoint every so many steps; 0: at the end only");
   visit("train", "keep", t.keep, "newest checkpoints to keep");
+  visit("train", "from", t.from, "start from the weights of this model folder; [model] and [routing] are its own");
+  visit(
+      "train", "train_only", t.train_only,
+      "train the weights whose names have one of these parts (or match, with *), such as router,predictor; empty: all");
+  visit("train", "capacity_anneal", t.capacity_anneal,
+        "let capacity fall from 1 to the routing's over so many steps, or below 1 over this share of the run; 0: no");
+  visit("train", "capacity_anneal_shape", t.capacity_anneal_shape, "how it falls");
   visit("train", "threads", t.threads, "0: as many as there are cores");
   visit("train", "recompute", t.memory.recompute,
         "none, or blocks: keep the inputs of each block only and run it again before its backward pass; same bits");

@@ -24,4 +24,18 @@ struct Schedule {
   }
 };
 
+// Capacity over a run (train.capacity_anneal): how far it has gone from 1 to what [routing] says. Step 1 has capacity
+// 1, so that a model that was made from a dense one takes its first step as that model.
+struct CapacityAnneal {
+  double steps = 0;  // 0: there from the start
+  bool cosine = false;
+
+  // Of step 1 and later ones.
+  double at(int64_t step) const {
+    if (steps == 0) return 1;
+    const double way = std::min(1.0, double(step - 1) / steps);
+    return cosine && way < 1 ? (1 - std::cos(std::numbers::pi * way)) / 2 : way;
+  }
+};
+
 }  // namespace isobath

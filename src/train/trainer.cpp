@@ -6,7 +6,10 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "train/budget.h"
 #include "train/metrics.h"
+#include "train/start_from.h"
+#include "train/train_only.h"
 #include "train/trainer_state.h"
 
 namespace isobath {
@@ -19,39 +22,6 @@ LoaderOptions loader_options(const RunConfig& c, int64_t sequences) {
           .capacity_scope = c.model.routing.capacity_scope,
           .attention_scope = c.model.routing.attention_scope,
           .max_documents = c.data.max_documents};
-}
-
-// With document scopes sequences are ragged: the budget is walked, sequence by sequence as the run will read them.
-Budget walk_budget(const RunConfig& c, Loader& loader) {
-  Budget budget;
-  int64_t sequences = 0;
-  for (;; sequences++) {
-    const Batch& batch = loader.train(sequences, 1);
-    const double next = double(model_flops(c.model, batch.capacity_begin, batch.segment_begin).training());
-    if (budget.flops + next / 2 > c.train.flops) break;
-    budget.flops += next;
-  }
-  require(sequences > 0,
-          "a budget of {:.3g} FLOPs is less than one sequence; raise --flops or lower context or model size",
-          c.train.flops);
-  budget.steps = (sequences + c.data.batch - 1) / c.data.batch;
-  budget.last_sequences = sequences % c.data.batch;
-  return budget;
-}
-
-Budget budget_of(const RunConfig& c, Loader& loader) {
-  const int64_t B = c.data.batch, T = c.data.context;
-  const double per_sequence = double(model_flops(c.model, 1, T).training());
-  const bool ragged =
-      c.model.routing.capacity_scope == Scope::kDocument || c.model.routing.attention_scope == Scope::kDocument;
-  if (c.train.flops > 0 && ragged) return walk_budget(c, loader);
-  if (c.train.flops > 0) return plan_budget(c.model, B, T, c.train.flops);
-  if (c.train.steps > 0)
-    return {.steps = c.train.steps, .last_sequences = 0, .flops = double(c.train.steps) * double(B) * per_sequence};
-  require(c.train.tokens >= T,
-          "a budget of {} tokens is less than one sequence of {}; raise --tokens or lower --context", c.train.tokens,
-          T);
-  return plan_budget(c.model, B, T, double(c.train.tokens) / double(T) * per_sequence);
 }
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
@@ -83,6 +53,8 @@ RunConfig resolved(RunConfig c, const Tokenizer& tokenizer) {
   c.model.vocab_size = tokenizer.vocab_size();
   c.model.bos_token_id = tokenizer.bos();
   if (tokenizer.eos() >= 0) c.model.eos_token_id = {tokenizer.eos()};
+  if (!c.train.from.empty()) take_vocabulary(c.model, c.train.from, tokenizer.vocab_size());
+  c.model.routing.annealed = 1;
   resolve(c.model, c.data.context);
   if (c.data.micro_batch == 0) c.data.micro_batch = c.data.batch;
   if (c.model.routing.router == Router::kRandom && c.model.routing.router_seed == 0)
@@ -91,6 +63,17 @@ RunConfig resolved(RunConfig c, const Tokenizer& tokenizer) {
   return c;
 }
 
+namespace {
+
+// Buffers have to take the largest lists of a run: all rows, where capacity is annealed.
+ModelConfig largest(const RunConfig& c) {
+  ModelConfig model = c.model;
+  if (c.train.capacity_anneal > 0) model.routing.annealed = 0;
+  return model;
+}
+
+}  // namespace
+
 Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& text, const MachinePeak& machine)
     : config(run),
       tokenizer(tok),
@@ -98,15 +81,22 @@ Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& 
       peak(machine),
       loader(text.train, loader_options(run, run.data.micro_batch)),
       evaluator(run.model, text.valid, loader_options(run, run.data.micro_batch)),
-      acts(run.model, limits_of(loader_options(run, run.data.micro_batch)), Purpose::kTrain, Allocate::kYes,
+      acts(largest(run), limits_of(loader_options(run, run.data.micro_batch)), Purpose::kTrain, Allocate::kYes,
            run.train.memory),
       model(run.model),
       gradient(run.model),
-      optimizer(run.model, {run.train.beta1, run.train.beta2, run.train.weight_decay, run.train.clip}),
-      budget(budget_of(run, loader)),
-      schedule{run.train.learning_rate, budget.steps, run.train.warmup, run.train.final_rate} {
+      trained(trained_weights(model.weights.list(), run.train.train_only)),
+      optimizer(run.model, {run.train.beta1, run.train.beta2, run.train.weight_decay, run.train.clip}, trained),
+      budget(budget_of(run, &loader)),
+      schedule{run.train.learning_rate, budget.steps, run.train.warmup, run.train.final_rate},
+      anneal(anneal_of(run.train, budget.steps)) {
   initialize(model.weights, run.train.seed);
-  model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, acts.list_sizes());
+  if (!run.train.from.empty()) read_start(model.weights, run.train.from);
+  const Activations annealed(run.model, acts.limits(), Purpose::kTrain, Allocate::kNo);
+  std::vector<int64_t> sizes = acts.list_sizes();
+  for (const int64_t rows : annealed.list_sizes()) sizes.push_back(rows);
+  model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, sizes);
+  set_capacity();
   for (int64_t l = 0; l < run.model.num_hidden_layers; l++)
     if (run.model.routed(l)) record.layer.push_back({.block = l});
   record.steps = budget.steps;
@@ -165,11 +155,23 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
   record.tokens += scale.rows;
 }
 
+// A function of the step alone, so that a resumed run has the same.
+void Trainer::State::set_capacity() {
+  const double share = anneal.at(step + 1);
+  if (share != config.model.routing.annealed) flops_per_sequence = 0;
+  config.model.routing.annealed = share;
+  model.weights.set_annealed(share);
+}
+
 // Once per optimizer step, whatever its micro-batches.
 void Trainer::State::update_thresholds() {
-  for (size_t l = 0; l < midpoints.size(); l++) {
-    const F32 t = model.weights.weights().block[l].router.threshold;
-    if (!t.empty()) t[0] = next_threshold(t[0], step + 1, midpoints[l], config.model.capacity(int64_t(l)));
+  for (size_t i = 0; i < trained.size(); i++) {
+    const WeightInfo& info = model.weights.list()[i];
+    if (!trained[i] || info.kind != Kind::kRule) continue;
+    RouterWeights& router = model.weights.weights().block[size_t(info.block)].router;
+    float& t = model.weights.at(i)[0];
+    if (&t != router.threshold.data) continue;  // an offset, which is calibrated
+    t = next_threshold(t, step + 1, midpoints[size_t(info.block)], config.model.capacity(info.block));
   }
 }
 
@@ -204,6 +206,7 @@ void Trainer::State::advance() {
   record.tokens_per_s = double(count * config.data.context) / (record.step_ms / 1e3);
   record.peak_share = double(utilisation_flops(config.model, count, config.data.context)) / (record.step_ms * 1e6) /
                       std::max(1e-9, peak.fma_gflop_s);
+  set_capacity();
 }
 
 // Runs f(); an error on the way is a failure during work and names the last good checkpoint.

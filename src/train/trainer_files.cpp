@@ -1,4 +1,6 @@
 // A run's checkpoints: the model folder that other programs read, plus what makes the next step have the same bits.
+#include <algorithm>
+#include <limits>
 #include <system_error>
 
 #include "base/error.h"
@@ -65,7 +67,7 @@ StoredState read_state(const fs::path& checkpoint) {
 bool may_change(std::string_view key) {
   return key == "steps" || key == "tokens" || key == "flops" || key == "path" || key == "valid_path" ||
          key == "tokenizer" || key == "out" || key == "keep" || key == "threads" || key == "recompute" ||
-         key.starts_with("eval_") || key.starts_with("save_");
+         key == "from" || key.starts_with("eval_") || key.starts_with("save_");
 }
 
 }  // namespace
@@ -96,6 +98,14 @@ FolderLock prepare_folder(const fs::path& out, const fs::path& resumed) {
 
 fs::path Trainer::save(bool interrupted) {
   State& s = *state_;
+  for (size_t i = 0; i < s.model.weights.list().size(); i++) {
+    const F32 w = s.model.weights.at(i);
+    const auto sound = [](float v) { return v < std::numeric_limits<float>::infinity(); };  // a threshold may be -inf
+    if (!std::all_of(w.data, w.data + w.numel(), sound))
+      fail_work(
+          "step {}: the weight {} is not finite and is not saved; the run has diverged: try a lower learning rate",
+          s.step, s.model.weights.list()[i].name);
+  }
   s.saved = save_checkpoint(s.config.train.out, s.step, s.config.train.keep, [&](const fs::path& folder) {
     save_model(folder, s.model, s.tokenizer);
     std::vector<NamedTensor> moments = named(s.optimizer.first, "m.");
@@ -143,6 +153,7 @@ void Trainer::resume(const fs::path& checkpoint) {
   s.record.tokens = state.tokens;
   s.record.flops = s.spent = state.flops;
   s.saved = checkpoint;
+  s.set_capacity();
   s.model.products->pack(s.model.weights.weights());
 }
 

@@ -11,6 +11,7 @@ struct Trainer::State {
   void advance();  // one step
   void accumulate(int64_t first, int64_t count);
   void update_thresholds();
+  void set_capacity();  // to that of the next step
   template <class F>
   void guarded(F f);
   int64_t model_flops_of(const Batch& batch);
@@ -24,9 +25,11 @@ struct Trainer::State {
   Activations acts;
   Model model;
   WeightSet gradient;
+  std::vector<uint8_t> trained;  // of the list of weights
   Optimizer optimizer;
   Budget budget;
   Schedule schedule;
+  CapacityAnneal anneal;
 
   int64_t step = 0;       // optimizer steps done
   int64_t sequences = 0;  // sequences read: the whole position in the text

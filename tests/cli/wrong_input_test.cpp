@@ -62,6 +62,8 @@ TEST_F(WrongInput, words_on_the_command_line) {
   refused({"--steps", "9223372036854775808"}, {"--steps", "9223372036854775808", "64 bits"});
   refused({"--seed", "18446744073709551616"}, {"--seed", "18446744073709551616", "64 bits"});
   refused({"--capacity", "0.5,x"}, {"--capacity", "x"});
+  refused({"--seed", ""}, {"--seed", "empty"});
+  refused({"--causal", "predictor", "--predictor-width", "9223372036854775807"}, {"predictor_width"});
   refused({"--threads", "4096"}, {"train.threads is 4096"});
   refused({"--peak", "-1"}, {"--peak", "-1", "0 or more"});
   refused({"second.toml"}, {"second.toml"});
@@ -117,6 +119,8 @@ TEST_F(WrongInput, models) {
   refused({"--head-dim", "5"}, {"head_dim is 5", "even"});
   refused({"--blocks", "4"}, {"routing.blocks", "4", "0 to 3"});
   refused({"--every", "5"}, {"every = 5", "4 blocks"});
+  refused({"--train-only", "rooter"}, {"train.train_only", "rooter"});
+  refused({"--from", "no/such"}, {"no/such"});
   refused({"--router", "random"}, {"router = random", "causal = none"});
   refused({"--max-position-embeddings", "8"}, {"context = 24", "max_position_embeddings = 8"});
 }
@@ -129,6 +133,7 @@ TEST_F(WrongInput, budgets_and_batches) {
   refused({"--steps", "0", "--flops", "10"}, {"10 FLOPs", "--flops"});
   refused({"--steps", "0", "--flops", "1e40"}, {"1e+40 FLOPs", "--flops"});
   refused({"--steps", "0", "--flops", "inf"}, {"train.flops is inf"});
+  refused({"--capacity-scope", "document", "--flops", "1e30"}, {"1e+30 FLOPs", "--flops"});
   refused({"--batch", "0"}, {"data.batch is 0"});
   refused({"--micro-batch", "5"}, {"data.micro_batch is 5", "(4)"});
   refused({"--context", "0"}, {"data.context is 0"});
@@ -321,7 +326,6 @@ TEST_F(WrongModel, demonstration) {
   demo({"--data", "no/such.txt"}, {"no/such.txt"});
   demo({"--data", dir_.write("short.txt", "a few words").string()}, {"short.txt"});
   demo({"--data", trained_->text, "--seconds", "0"}, {"--seconds", "0"});
-  demo({"--data", trained_->text, "--seconds", "-5"}, {"--seconds", "-5"});
   demo({"--data", trained_->text, "--threads", "-1"}, {"--threads", "-1"});
 }
 
@@ -354,6 +358,36 @@ TEST_F(WrongModel, a_full_disk) {
   EXPECT_GE(step, 1);
   wrong({"train", "--resume", out, "--peak", "100"}, {"No space left on device"}, 1);  // still full
   EXPECT_EQ(latest_checkpoint(out)->step, step);
+}
+
+// The run goes on without its reader, and saves; what could not be printed is told at the end.
+TEST_F(WrongModel, standard_output_that_nobody_reads) {
+  const fs::path pipe = dir_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  Arguments arguments = trained_->train({"--eval-every", "1"});
+  arguments[3] = (dir_ / "unread").string();
+  Program program(arguments, pipe.string());
+  ::close(reader);
+  const Ended ended = program.wait();
+  EXPECT_EQ(ended.signal, 0);
+  EXPECT_EQ(latest_checkpoint(dir_ / "unread")->step, 4);
+}
+
+TEST_F(WrongModel, diverged_weights_are_not_saved) {
+  Arguments arguments = trained_->train({"--learning-rate", "1e38"});
+  arguments[3] = (dir_ / "diverged").string();
+  expect_failure(run(arguments), 1, {"diverged", "lower learning rate", "no checkpoint was written yet"});
+}
+
+TEST_F(WrongModel, a_demo_in_the_folder_of_another_run) {
+  fs::rename(run_, dir_ / "mod");
+  fs::create_directories(dir_ / "demo");
+  fs::rename(dir_ / "mod", dir_ / "demo/dense");
+  const std::string text = dir_.write("long.txt", synthetic_text(800)).string();
+  wrong({"demo", "--data", text, "--out", (dir_ / "demo").string(), "--seconds", "1", "--short"},
+        {"holds a run that the demo did not make", "--out"});
+  EXPECT_EQ(latest_checkpoint(dir_ / "demo/dense")->step, 4);
 }
 
 TEST_F(WrongModel, standard_output_that_is_full) {

@@ -76,6 +76,28 @@ TEST(Budget, of_steps_and_tokens) {
   EXPECT_EQ(spent.tokens, 8 * 11);
 }
 
+// Early steps at capacity 1 cost more: the sum over the steps is what is planned, and what is spent.
+TEST(Budget, of_a_run_whose_capacity_is_annealed) {
+  for (const double anneal : {0.5, 7.0}) {
+    const TempDir dir;
+    RunConfig c = smallest(dir, true);
+    c.train.capacity_anneal = anneal;
+    c.train.steps = 20;
+    const Spent by_steps = spent_by(c);
+    EXPECT_EQ(by_steps.steps, 20);
+    c.train.steps = 0;
+    c.train.flops = by_steps.flops;
+    c.train.out = (dir / "flops").string();
+    const Spent by_flops = spent_by(c);
+    EXPECT_EQ(by_flops.steps, 20);
+    EXPECT_EQ(by_flops.flops, by_steps.flops);
+    c.train.flops = 0;
+    c.train.tokens = 20 * 4 * 8 - 8;
+    c.train.out = (dir / "tokens").string();
+    EXPECT_EQ(spent_by(c).tokens, c.train.tokens);
+  }
+}
+
 TEST(Budget, below_one_sequence_is_refused) {
   const TempDir dir;
   RunConfig c = smallest(dir, true);

@@ -184,6 +184,7 @@ TEST(CheckOptions, ranges) {
   wrong("beta2 = 1", [](auto& c) { c.train.beta2 = 1; });
   wrong("beta1 = -0.1", [](auto& c) { c.train.beta1 = -0.1; });
   wrong("clip = -1", [](auto& c) { c.train.clip = -1; });
+  wrong("train.capacity_anneal is -1", [](auto& c) { c.train.capacity_anneal = -1; });
   wrong("train.keep is 0", [](auto& c) { c.train.keep = 0; });
   wrong("must be 0 or more", [](auto& c) { c.train.save_every = -1; });
   wrong("train.out is empty", [](auto& c) { c.train.out = ""; });

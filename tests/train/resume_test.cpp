@@ -30,6 +30,13 @@ const ResumeCase kCases[] = {
        c.model.routing.causal = Causal::kThreshold;
        c.model.routing.z_weight = 0.01;
      }},
+    {"AnnealedCapacity",
+     [](RunConfig& c) {
+       c.train.capacity_anneal = 0.8;
+       c.model.routing.causal = Causal::kThreshold;
+       c.train.capacity_anneal_shape = AnnealShape::kCosine;
+     }},
+    {"TrainOnly", [](RunConfig& c) { c.train.train_only = "router,*.mlp.*"; }},
     {"TokenChoice",
      [](RunConfig& c) {
        c.model.routing.choice = Choice::kToken;

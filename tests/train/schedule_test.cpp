@@ -29,5 +29,18 @@ TEST(Schedule, extremes) {
   for (int64_t step = 1; step <= 9; step++) EXPECT_DOUBLE_EQ(flat.at(step), 3);
 }
 
+TEST(CapacityAnneal, starts_after_the_first_step_and_arrives) {
+  EXPECT_EQ((CapacityAnneal{}.at(1)), 1);
+  const CapacityAnneal linear{.steps = 4}, cosine{.steps = 4, .cosine = true};
+  EXPECT_EQ(linear.at(1), 0);
+  EXPECT_EQ(linear.at(2), 0.25);
+  EXPECT_EQ(linear.at(5), 1);
+  EXPECT_EQ(linear.at(50), 1);
+  EXPECT_EQ(cosine.at(1), 0);
+  EXPECT_NEAR(cosine.at(3), 0.5, 1e-15);
+  EXPECT_LT(cosine.at(2), 0.25);
+  EXPECT_EQ(cosine.at(5), 1);
+}
+
 }  // namespace
 }  // namespace isobath

@@ -1,0 +1,58 @@
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/run_text.h"
+#include "generate/load.h"
+#include "train/trainer.h"
+#include "train/upcycle.h"
+
+namespace isobath::cli {
+namespace {
+
+struct Arguments {
+  std::string model, out;
+  uint64_t seed = 1;
+  OptionFlags flags;
+};
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  isobath upcycle llama-folder --out llama-mod --capacity 0.125 --every 2\n"
+    "  isobath train --from llama-mod --path text.txt --steps 2000 --capacity-anneal 0.5 --out runs/llama-mod\n"
+    "The new model computes what the dense one does, to the bit: capacity is 1 until training lets it fall.";
+
+int run_upcycle(const Arguments& a) {
+  const LoadedModel loaded = load_model(a.model);
+  RunConfig options;
+  options.model.routing.topology = Topology::kJoint;
+  a.flags.apply(options);
+  require(!fs::exists(fs::path(a.out) / "config.json"), "{} holds a model already; name another folder (--out)", a.out);
+  const std::unique_ptr<Model> model = upcycle(*loaded.model, options.model.routing, a.seed);
+  std::error_code error;
+  fs::create_directories(a.out, error);
+  require(!error, "cannot make the folder {}: {}; name another one (--out)", a.out, error.message());
+  require_writable(a.out);
+  save_model(a.out, *model, loaded.tokenizer);
+  std::printf("%s\nupcycled: %s\ntrain it with: isobath train --from %s --capacity-anneal 0.5 --path TEXT --steps N\n",
+              routing_text(model->config()).c_str(), a.out.c_str(), a.out.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_upcycle(CLI::App& app, Run& run) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("upcycle", "Make a Mixture-of-Depths model from a dense one");
+  command->footer(kFooter);
+  command->add_option("model", a->model, "dense model: run, checkpoint, or Hugging Face Llama folder")->required();
+  command->add_option("--out", a->out, "folder of the new model")->required();
+  command->add_option("--seed", a->seed, "of the start values of a predictor")
+      ->check(not_negative)
+      ->capture_default_str();
+  a->flags.add(*command, {"routing"});
+  command->callback([a, &run] { run = [a] { return run_upcycle(*a); }; });
+}
+
+}  // namespace isobath::cli

@@ -1,0 +1,36 @@
+#include "train/upcycle.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/names.h"
+
+namespace isobath {
+
+std::unique_ptr<Model> upcycle(const Model& dense, RoutingConfig routing, uint64_t seed) {
+  require(dense.config().routed_blocks() == 0, "upcycle: the model is routed already; expected a dense one");
+  require(routing.topology != Topology::kDense, "upcycle: topology = dense routes nothing; set topology = joint");
+  require(routing.gate == Gate::kRaw,
+          "upcycle: gate = {} does not let a block add what it added in the dense model; set gate = raw",
+          name_of(routing.gate));
+  require(routing.router == Router::kLearned,
+          "upcycle: router = {} has no weights that could start as the dense model; set router = learned",
+          name_of(routing.router));
+  routing.router_bias = true;
+  routing.annealed = 0;
+  ModelConfig config = dense.config();
+  config.routing = routing;
+  resolve(config, 1);
+  auto model = std::make_unique<Model>(config);
+  initialize(model->weights, seed);
+  copy_weights(model->weights, dense.weights);
+  for (BlockWeights& block : model->weights.weights().block) {
+    RouterWeights& router = block.router;
+    if (router.w.empty()) continue;
+    std::fill_n(router.w.data, router.w.numel(), 0.0f);
+    router.bias[0] = 1;
+  }
+  return model;
+}
+
+}  // namespace isobath
