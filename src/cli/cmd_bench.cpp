@@ -15,7 +15,7 @@ namespace {
 struct Arguments {
   OptionFlags flags;
   int64_t context = 1024, batch = 4, vocab_size = 257, pairs = 0;
-  std::string models = "both", recompute = "none", storage = "f32", html;
+  std::string models = "both", recompute = "none", storage = "f32", pack = "step", html;
   bool json = false, check = false, profile = false, scan = false, beside_plain = false;
   double seconds = 600;
 };
@@ -52,7 +52,9 @@ BenchSetup setup_of(const Arguments& a) {
   if (a.models == "dense") run.model = dense_twin(run.model);
   resolve(run.model, a.context);
   BenchSetup setup{.model = run.model, .batch = a.batch, .context = a.context};
-  setup.memory = {.recompute = *parse_name<Recompute>(a.recompute), .storage = *parse_name<Storage>(a.storage)};
+  setup.memory = {.recompute = *parse_name<Recompute>(a.recompute),
+                  .storage = *parse_name<Storage>(a.storage),
+                  .packing = *parse_name<Packing>(a.pack)};
   setup.beside_plain = a.beside_plain;
   setup.dense = a.models != "mod";
   setup.mod = a.models != "dense";
@@ -143,6 +145,9 @@ void add_sizes(CLI::App& command, Arguments& a) {
       ->capture_default_str();
   command.add_option("--storage", a.storage, "as in train: the format of what is kept for the backward pass")
       ->check(CLI::IsMember(std::vector<std::string>(kNames<Storage>.begin(), kNames<Storage>.end())))
+      ->capture_default_str();
+  command.add_option("--pack", a.pack, "as in train: when weights are packed for their products")
+      ->check(CLI::IsMember(std::vector<std::string>(kNames<Packing>.begin(), kNames<Packing>.end())))
       ->capture_default_str();
   command.add_option("--pairs", a.pairs, "steps of each (5; with --scan at most 3 at each point)")->check(count);
   add_threads(command);

@@ -105,6 +105,7 @@ nlohmann::json to_json(const PairTimes& t) {
                         {"context", t.setup.context},
                         {"batch", t.setup.batch}}}};
   if (t.setup.memory.recompute != Recompute::kNone) json["config"]["recompute"] = name_of(t.setup.memory.recompute);
+  if (t.setup.memory.packing != Packing::kStep) json["config"]["pack"] = name_of(t.setup.memory.packing);
   if (t.setup.memory.storage != Storage::kF32) json["config"]["storage"] = name_of(t.setup.memory.storage);
   if (t.dense) json["dense"] = to_json(t, *t.dense);
   if (t.mod) json["mod"] = to_json(t, *t.mod);

@@ -47,6 +47,7 @@ struct MemoryOptions {
   // goes on with the rounded numbers, so that gradients are those of what was computed. The residual stream, scores,
   // gradients and all arithmetic stay fp32.
   Storage storage = Storage::kF32;
+  Packing packing = Packing::kStep;  // of the weights (model/weights.h); no buffer here depends on it
 };
 
 // Rows of a batch that a layer works on: all of them, or the ones that a router chose.

@@ -95,7 +95,7 @@ Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& 
   const Activations annealed(run.model, acts.limits(), Purpose::kTrain, Allocate::kNo);
   std::vector<int64_t> sizes = acts.list_sizes();
   for (const int64_t rows : annealed.list_sizes()) sizes.push_back(rows);
-  model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, sizes);
+  model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, sizes, run.train.memory.packing);
   set_capacity();
   for (int64_t l = 0; l < run.model.num_hidden_layers; l++)
     if (run.model.routed(l)) record.layer.push_back({.block = l});

@@ -29,7 +29,11 @@ using Ledger = std::map<std::string, Traffic>;
 class Expected {
  public:
   Expected(const ModelConfig& c, const MemoryOptions& memory, int64_t B, int64_t T)
-      : c_(c), bf16_(memory.storage == Storage::kBf16), B_(B), N_(B * T) {
+      : c_(c),
+        bf16_(memory.storage == Storage::kBf16),
+        packs_again_(memory.packing == Packing::kProduct),
+        B_(B),
+        N_(B * T) {
     add("embedding_forward", N_ * D + N_ + looked_up() * D);
     for (int64_t l = 0; l < c.num_hidden_layers; l++) {
       const int64_t S = c.routed(l) ? B * capacity_rows(c.capacity(l), T) : N_;
@@ -58,15 +62,24 @@ class Expected {
   // Of numbers that are kept for backward: two bytes each in bf16.
   int64_t kept(int64_t numbers) const { return bf16_ ? numbers / 2 : numbers; }
   void forward(int64_t S, int64_t out, int64_t in) { add("linear_forward", S * out + S * in + out * in); }
+  void backward_weight(int64_t S, int64_t out, int64_t in) {
+    add("linear_backward_weight", S * out + S * in + 2 * out * in);
+  }
   void backward(int64_t S, int64_t out, int64_t in) {
     add("linear_backward_input", S * out + S * in + out * in);
-    add("linear_backward_weight", S * out + S * in + 2 * out * in);
+    backward_weight(S, out, in);
+  }
+  // Before the product of a block, or its first chunk, where no packed copies are kept.
+  void pack_before(int64_t out, int64_t in) {
+    if (packs_again_) add("linear_pack", 2 * out * in);
   }
   void widened_o(int64_t S) {
     if (bf16_) add("widen", S * heads.q_cols() + kept(S * heads.q_cols()));
   }
   void attention_half(int64_t S, int64_t T) {
     const int64_t qkv = S * heads.qkv_cols();
+    pack_before(heads.qkv_cols(), D);
+    pack_before(D, heads.q_cols());
     forward(S, heads.qkv_cols(), D);
     add("rope_forward", bf16_ ? qkv + kept(qkv) + S + std::min(S, T) * heads.K : rotated(S, T));
     add("attention_forward", kept(qkv + S * heads.q_cols()) + S * heads.H + B_ + 1);
@@ -74,6 +87,8 @@ class Expected {
     forward(S, D, heads.q_cols());
   }
   void mlp_half(int64_t S, bool output) {
+    pack_before(2 * F, D);
+    if (output) pack_before(D, F);
     add("rmsnorm_forward", 2 * S * D + 2 * kept(S * D) + S + D);  // saved + a, which is kept
     for (int64_t at = 0; at < S; at += kMlpRows) {
       const int64_t n = std::min(kMlpRows, S - at);
@@ -83,6 +98,8 @@ class Expected {
     }
   }
   void mlp_backward(int64_t S) {
+    pack_before(2 * F, D);
+    pack_before(D, F);
     add("rmsnorm_apply", S * D + kept(S * D) + S + D);
     for (int64_t at = 0; at < S; at += kMlpRows) {
       const int64_t n = std::min(kMlpRows, S - at);
@@ -102,6 +119,8 @@ class Expected {
 
     add("residual_add_backward", 2 * S * D + gate + index + (routed ? S + delta : 0));
     mlp_backward(S);
+    pack_before(D, heads.q_cols());
+    pack_before(heads.qkv_cols(), D);
     widened_o(S);
     backward(S, D, heads.q_cols());
     const int64_t columns = S * (heads.qkv_cols() + heads.q_cols());
@@ -139,6 +158,7 @@ class Expected {
     if (c_.routing.z_weight > 0) add("square_loss", 3 * N_);
     if (c_.has_score_loss()) add("router_backward_weight", N_ * D + N_ + 2 * D + 2 * bias + rms);
     if (c_.routing.causal != Causal::kPredictor) return;
+    pack_before(P, D);
     forward(N_, P, D);
     add("predictor_forward", 2 * N_ * P + N_ + 2 * P + 1);
     add("predictor_backward", 2 * N_ * P + N_ + 5 * P + 2);
@@ -163,7 +183,7 @@ class Expected {
       add("adamw_step", 8 * info.shape.numel());
     });
     const auto pack = [&](int64_t out, int64_t in) { add("linear_pack", 3 * out * in); };
-    for (int64_t l = 0; l < c_.num_hidden_layers; l++) {
+    for (int64_t l = 0; l < c_.num_hidden_layers && !packs_again_; l++) {
       pack(heads.qkv_cols(), D), pack(D, heads.q_cols()), pack(2 * F, D), pack(D, F);
       if (c_.has_predictor() && c_.routed(l)) pack(c_.predictor_width(), D);
     }
@@ -171,7 +191,7 @@ class Expected {
   }
 
   const ModelConfig& c_;
-  const bool bf16_;
+  const bool bf16_, packs_again_;
   const int64_t B_, N_, D = c_.hidden_size, F = c_.intermediate_size;
   const Heads heads = c_.heads();
 };
@@ -197,7 +217,8 @@ std::vector<Model> models() {
   ModelConfig spaced = random;
   spaced.routing.router = Router::kSpaced;
   const MemoryOptions recompute{.recompute = Recompute::kBlocks}, bf16{.storage = Storage::kBf16},
-      both{.recompute = Recompute::kBlocks, .storage = Storage::kBf16};
+      both{.recompute = Recompute::kBlocks, .storage = Storage::kBf16}, pack{.packing = Packing::kProduct},
+      all{.recompute = Recompute::kBlocks, .storage = Storage::kBf16, .packing = Packing::kProduct};
   return {{"Dense", tiny_config()},
           {"DenseTied", tied},
           {"Bce", tiny_routed()},
@@ -211,7 +232,9 @@ std::vector<Model> models() {
           {"DenseBf16", tiny_config(), bf16},
           {"NormedBf16", normed, bf16},
           {"DenseBf16Recomputed", tiny_config(), both},
-          {"BceBf16Recomputed", tiny_routed(), both}};
+          {"BceBf16Recomputed", tiny_routed(), both},
+          {"PredictorPackedAgain", predictor, pack},
+          {"BceAll", tiny_routed(), all}};
 }
 void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 
