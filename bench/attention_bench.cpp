@@ -3,6 +3,7 @@
 // forward_bf16 and backward_bf16: the same of queries, keys, values and outputs that are kept in bf16.
 #include <benchmark/benchmark.h>
 
+#include <numeric>
 #include <vector>
 
 #include "base/rng.h"
@@ -73,17 +74,19 @@ void backward_in(benchmark::State& state) {
 void decode(benchmark::State& state) {
   const Heads heads{12, 12, 64};
   const int64_t batch = state.range(0), keys = state.range(1);
+  KvPages pages{.data = nullptr, .G = heads.G, .K = heads.K};
   std::vector<float> qkv(size_t(batch * heads.qkv_cols()), 0.5f), o(size_t(batch * heads.q_cols()));
-  std::vector<float> key(size_t(batch * keys * heads.kv_cols()), 0.25f), value(key);
+  std::vector<float> memory(size_t(batch * pages_for(keys) * pages.page_bytes() / 4), 0.25f);
+  pages.data = reinterpret_cast<std::byte*>(memory.data());
+  std::vector<int32_t> page(size_t(batch * pages_for(keys)));
+  std::iota(page.begin(), page.end(), 0);
   std::vector<CachedSegment> segments;
-  for (int64_t b = 0; b < batch; b++) {
-    const int64_t at = b * keys * heads.kv_cols();
-    segments.push_back({b, 1, key.data() + at, value.data() + at, keys});
-  }
+  for (int64_t b = 0; b < batch; b++) segments.push_back({b, 1, page.data() + b * pages_for(keys), keys});
   for (auto _ : state)
-    attention_cached({o.data(), {batch, heads.q_cols()}}, {qkv.data(), {batch, heads.qkv_cols()}}, segments, heads);
-  state.counters["GB/s"] =
-      benchmark::Counter(double(2 * key.size() * sizeof(float)) * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+    attention_cached({o.data(), {batch, heads.q_cols()}}, {qkv.data(), {batch, heads.qkv_cols()}}, segments, pages,
+                     heads);
+  state.counters["GB/s"] = benchmark::Counter(double(batch * keys * pages.row_bytes()) * 1e-9,
+                                              benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void sizes(benchmark::internal::Benchmark* b) {

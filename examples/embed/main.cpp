@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "generate/generate.h"
+#include "generate/engine.h"
 #include "generate/load.h"
 
 namespace {
@@ -28,17 +28,17 @@ int main(int argc, char** argv) try {
   using namespace isobath;
   const LoadedModel loaded = argc > 1 ? load_model(argv[1]) : untrained();
   const std::string prompt = argc > 2 ? argv[2] : "Once upon a time";
-  Generator generator(*loaded.model, loaded.tokenizer, {});
+  Engine engine(*loaded.model, loaded.tokenizer, {});
   Request request;
   request.prompt = prompt_tokens(loaded.tokenizer, prompt);
   request.max_tokens = 32;
   request.sampling.temperature = 0;
-  generator.begin({&request, 1},
-                  [](int64_t, std::string_view piece) { std::fwrite(piece.data(), 1, piece.size(), stdout); });
-  generator.run();
-  const Statistics statistics = generator.statistics();
+  engine.submit(request,
+                {.on_text = [](std::string_view piece) { std::fwrite(piece.data(), 1, piece.size(), stdout); }});
+  engine.run();
+  const Statistics& statistics = engine.statistics();
   std::printf("\nisobath %s: %lld tokens, %.0f tokens/s\n", ISOBATH_VERSION,
-              static_cast<long long>(statistics.decode_tokens), statistics.decode_tokens_per_second());
+              static_cast<long long>(statistics.drawn_tokens), statistics.decode_tokens_per_second());
 } catch (const isobath::Error& error) {
   std::fprintf(stderr, "error: %s\n", error.what());
   return int(error.fault());

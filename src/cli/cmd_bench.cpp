@@ -25,7 +25,8 @@ constexpr int64_t kPairs = 5, kScanPairs = 3;
 constexpr const char* kFooter =
     "Examples:\n"
     "  isobath bench train                     training steps, dense and Mixture-of-Depths, beside the machine's peak\n"
-    "  isobath bench train --profile           and where their time goes";
+    "  isobath bench train --profile           and where their time goes\n"
+    "  isobath bench generate                  writing text, against the speed of memory";
 
 constexpr const char* kTrainFooter =
     "Examples:\n"
@@ -100,17 +101,6 @@ void add_profile(Report& report, PairBench& bench, int64_t steps) {
   add("MoD", "mod", bench.mod());
 }
 
-void add_goals(Report& report, const PairTimes& times) {
-  const std::vector<Goal> goals = goals_of(times);
-  report.json["goals"] = nlohmann::json::array();
-  for (const Goal& g : goals) {
-    report.goals_hold = report.goals_hold && g.holds;
-    report.json["goals"].push_back({{"name", g.name}, {"value", g.value}, {"limit", g.limit}, {"holds", g.holds}});
-    report.text += fmt::format("goal: {}, {}\n", g.text, g.holds ? "holds" : "DOES NOT HOLD");
-  }
-  if (goals.empty()) report.text += "no goals for a model and batch of this size\n";
-}
-
 int run_train(const Arguments& a) {
   if (a.scan) return run_scan(a);
   const int64_t pairs = a.pairs > 0 ? a.pairs : kPairs;
@@ -125,7 +115,7 @@ int run_train(const Arguments& a) {
   Report report{.text = text_of(times), .json = to_json(times)};
   report.json["machine"] = to_json(times.peak);
   if (a.profile) add_profile(report, bench, pairs);
-  add_goals(report, times);
+  report.goals_hold = add_goals(report.text, report.json, goals_of(times));
   if (a.json)
     print_json(report.json);
   else
@@ -184,6 +174,7 @@ void add_bench(CLI::App& app, Run& run) {
   command->footer(kFooter);
   command->require_subcommand(0, 1);
   add_bench_train(*command, run);
+  add_bench_generate(*command, run);
   command->callback([command, &app, &run] {
     if (!command->get_subcommands().empty()) return;
     run = [&app] {

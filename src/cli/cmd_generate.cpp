@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/terminal.h"
-#include "generate/generate.h"
+#include "generate/engine.h"
 #include "generate/load.h"
 
 namespace isobath::cli {
@@ -16,7 +16,10 @@ struct Arguments {
   std::string model;
   std::vector<std::string> prompts, files;
   Request request;
-  GeneratorOptions options;
+  EngineOptions options;
+  int64_t sequences = 0;
+  std::string weights = "fp32", kv = "f32";
+  double kv_mb = 0;
   bool quiet = false, json = false;
 };
 
@@ -46,39 +49,44 @@ const char* finish_name(Finish finish) {
       return "max tokens";
     case Finish::kContext:
       return "context full";
+    case Finish::kDeadline:
+      return "out of time";
+    case Finish::kCancelled:
     case Finish::kNotYet:
       return "interrupted";
   }
   return "";
 }
 
-std::string statistics_text(const Generator& generator, const ModelConfig& config) {
-  const Statistics s = generator.statistics();
-  int64_t drawn = 0;
-  for (int64_t i = 0; i < generator.sequences(); i++) drawn += generator.result(i).drawn();
-  double run = 0, used = 0, dense = 0, reserved = 0;
+std::string shares_text(const Statistics& s, const ModelConfig& config) {
+  double run = 0;
+  for (size_t l = 0; l < s.layer.size(); l++) run += s.share_run(l);
+  std::string text = fmt::format("blocks run {:.1f}%", 100 * run / double(std::max<size_t>(1, s.layer.size())));
+  const char* before = "  (";
   for (size_t l = 0; l < s.layer.size(); l++) {
-    run += s.share_run(l);
-    used += double(s.layer[l].kv_used_bytes);
-    dense += double(s.layer[l].kv_dense_bytes);
-    reserved += double(s.layer[l].kv_reserved_bytes);
+    if (!config.routed(int64_t(l))) continue;
+    text += fmt::format("{}block {}: {:.1f}%", before, l, 100 * s.share_run(l));
+    before = ", ";
   }
-  std::string text =
-      fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s", s.prefill_tokens,
-                  with_letter(s.prefill_tokens_per_second()), drawn, with_letter(s.decode_tokens_per_second()));
-  text += generator.sequences() == 1 ? fmt::format("; ended by: {}\n", finish_name(generator.result(0).finish)) : "\n";
-  text += fmt::format("blocks run {:.1f}%", 100 * run / double(std::max<size_t>(1, s.layer.size())));
-  if (config.routed_blocks() > 0) {
-    const char* before = "  (";
-    for (size_t l = 0; l < s.layer.size(); l++) {
-      if (!config.routed(int64_t(l))) continue;
-      text += fmt::format("{}block {}: {:.1f}%", before, l, 100 * s.share_run(l));
-      before = ", ";
-    }
-    text += ")";
+  return text + (config.routed_blocks() > 0 ? ")\n" : "\n");
+}
+
+std::string statistics_text(const Engine& engine, const ModelConfig& config, std::span<const Result> results) {
+  const Statistics& s = engine.statistics();
+  double used = 0, dense = 0, held = 0;
+  for (const LayerStatistics& layer : s.layer) {
+    used += double(layer.kv_used_bytes);
+    dense += double(layer.kv_dense_bytes);
+    held += double(layer.kv_held_bytes);
   }
-  return text + fmt::format("\nKV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(used),
-                            100 * used / std::max(1.0, dense), bytes_text(dense), bytes_text(reserved));
+  std::string text = fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s", s.prefill_tokens,
+                                 with_letter(s.prefill_tokens_per_second()), s.drawn_tokens,
+                                 with_letter(s.decode_tokens_per_second()));
+  if (s.shared_tokens > 0) text += fmt::format("; {} prompt tokens shared", s.shared_tokens);
+  text += results.size() == 1 ? fmt::format("; ended by: {}\n", finish_name(results[0].finish)) : "\n";
+  return text + shares_text(s, config) +
+         fmt::format("KV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(used),
+                     100 * used / std::max(1.0, dense), bytes_text(dense), bytes_text(held));
 }
 
 // A terminal would take control characters, which a model of bytes may write, for commands.
@@ -87,51 +95,76 @@ void print_text(std::string_view text) {
   for (const char c : text) std::putchar(terminal && uint8_t(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c);
 }
 
-void print_json(const Generator& generator) {
+void print_json(std::span<const Result> results) {
   nlohmann::json list = nlohmann::json::array();
-  for (int64_t s = 0; s < generator.sequences(); s++) {
-    const Result& r = generator.result(s);
+  for (const Result& r : results)
     list.push_back({{"text", r.text},
                     {"tokens", r.tokens},
                     {"prompt_tokens", r.prompt_tokens},
                     {"finish", finish_name(r.finish)}});
-  }
   std::printf("%s\n", list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+EngineOptions options_of(const Arguments& a, int64_t prompts) {
+  EngineOptions options = a.options;
+  options.sequences = a.sequences > 0 ? std::min(a.sequences, prompts) : prompts;
+  options.queue = prompts;
+  options.weights = weight_format(a.weights);
+  options.kv = *parse_name<Storage>(a.kv);
+  options.kv_bytes = int64_t(a.kv_mb * 1e6);
+  return options;
+}
+
+// Until all are finished or the user has had enough; results by prompt.
+std::vector<Result> write_texts(Engine& engine, const std::vector<Request>& requests, bool streaming) {
+  std::vector<Result> results(requests.size());
+  std::vector<int64_t> ids;
+  for (size_t i = 0; i < requests.size(); i++) {
+    Listener listener{.on_finish = [&results, i](const Result& r) { results[i] = r; }};
+    if (streaming)
+      listener.on_text = [](std::string_view piece) {
+        print_text(piece);
+        std::fflush(stdout);
+      };
+    try {
+      ids.push_back(*engine.submit(requests[i], std::move(listener)));
+    } catch (const Error& error) {
+      fail("prompt {}: {}", i, error.what());
+    }
+  }
+  while (!interrupted() && engine.step()) continue;
+  for (const int64_t id : ids) engine.cancel(id);
+  return results;
 }
 
 int run_generate(Arguments& a) {
   const LoadedModel loaded = load_model(a.model);
   const std::vector<std::string> prompts = read_prompts(a);
-  a.options.sequences = int64_t(prompts.size());
-  Generator generator(*loaded.model, loaded.tokenizer, a.options);
+  Engine engine(*loaded.model, loaded.tokenizer, options_of(a, int64_t(prompts.size())));
+  forget_packed_weights(*loaded.model);
   std::vector<Request> requests;
   for (size_t i = 0; i < prompts.size(); i++) {
     Request request = a.request;
     request.prompt = prompt_tokens(loaded.tokenizer, prompts[i]);
     request.sampling.seed += i;  // texts of one prompt differ
-    request.id = int64_t(i);
+    request.sequence_id = int64_t(i);
     requests.push_back(request);
   }
   catch_signals();
   const bool streaming = prompts.size() == 1 && !a.json;
-  generator.begin(requests, [&](int64_t, std::string_view piece) {
-    if (!streaming) return;
-    print_text(piece);
-    std::fflush(stdout);
-  });
   if (streaming) print_text(prompts[0]);
-  while (generator.step() && !interrupted()) continue;
+  const std::vector<Result> results = write_texts(engine, requests, streaming);
   if (a.json) {
-    print_json(generator);
+    print_json(results);
   } else if (streaming) {
     std::printf("\n");
   } else {
-    for (int64_t s = 0; s < generator.sequences(); s++) {
-      std::printf("--- %lld (%s)\n", static_cast<long long>(s), finish_name(generator.result(s).finish));
-      print_text(prompts[size_t(s)] + generator.result(s).text + '\n');
+    for (size_t i = 0; i < results.size(); i++) {
+      std::printf("--- %zu (%s)\n", i, finish_name(results[i].finish));
+      print_text(prompts[i] + results[i].text + '\n');
     }
   }
-  if (!a.quiet) std::fprintf(stderr, "%s", statistics_text(generator, loaded.model->config()).c_str());
+  if (!a.quiet) std::fprintf(stderr, "%s", statistics_text(engine, loaded.model->config(), results).c_str());
   return 0;
 }
 
@@ -164,6 +197,13 @@ void add_generate(CLI::App& app, Run& run) {
       ->capture_default_str();
   command
       ->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
+      ->capture_default_str();
+  add_formats(*command, a->weights, a->kv);
+  command->add_option("--kv-mb", a->kv_mb, "most megabytes of keys and values; 0: as many as the prompts may need")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--sequences", a->sequences, "texts that are written at once, at most; 0: all")
+      ->check(not_negative)
       ->capture_default_str();
   add_threads(*command);
   command->add_flag("--quiet,-q", a->quiet, "no statistics");

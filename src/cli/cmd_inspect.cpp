@@ -9,8 +9,8 @@
 #include "cli/flags.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
-#include "generate/generate.h"
 #include "generate/load.h"
+#include "generate/request.h"
 #include "lab/report.h"
 
 namespace isobath::cli {

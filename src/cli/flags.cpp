@@ -36,6 +36,21 @@ std::string shown(const T& value) {
 
 }  // namespace
 
+void add_formats(CLI::App& command, std::string& weights, std::string& kv) {
+  command.add_option("--weights", weights, "format that the weights are packed in: fp32, bf16 or int8")
+      ->check(CLI::IsMember({"fp32", "bf16", "int8"}))
+      ->capture_default_str();
+  command.add_option("--kv", kv, "format of keys and values: f32 or bf16")
+      ->check(CLI::IsMember(std::vector<std::string>(kNames<Storage>.begin(), kNames<Storage>.end())))
+      ->capture_default_str();
+}
+
+WeightFormat weight_format(const std::string& word) {
+  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16})
+    if (word == name_of(format)) return format;
+  return WeightFormat::kInt8;
+}
+
 void add_threads(CLI::App& command) {
   const auto set = [](int64_t threads) {
     if (threads > 0) set_thread_count(int(threads));

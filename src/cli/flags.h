@@ -20,6 +20,10 @@ inline std::string not_negative(const std::string& word) {
 // --threads, which takes effect as it is read.
 void add_threads(CLI::App& command);
 
+// --weights and --kv: the formats that text is generated in. Their words are checked as they are read.
+void add_formats(CLI::App& command, std::string& weights, std::string& kv);
+WeightFormat weight_format(const std::string& word);
+
 // change() sets options; a budget among them takes the place of the one that there was, of whichever kind that is.
 template <class Change>
 void replace_budget(TrainOptions& t, Change change) {

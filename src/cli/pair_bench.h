@@ -62,6 +62,8 @@ struct Goal {
   bool holds;
 };
 std::vector<Goal> goals_of(const PairTimes& times);
+// A line and an entry for each; whether all hold.
+bool add_goals(std::string& text, nlohmann::json& json, const std::vector<Goal>& goals);
 // Of time MoD / dense over the FLOP ratio, at 4,096 rows a step and more.
 inline double most_over_flops(int64_t context) { return context >= 1024 ? 1.03 : 1.05; }
 

@@ -116,4 +116,16 @@ nlohmann::json to_json(const PairTimes& t) {
   return json;
 }
 
+bool add_goals(std::string& text, nlohmann::json& json, const std::vector<Goal>& goals) {
+  bool hold = true;
+  json["goals"] = nlohmann::json::array();
+  for (const Goal& g : goals) {
+    hold = hold && g.holds;
+    json["goals"].push_back({{"name", g.name}, {"value", g.value}, {"limit", g.limit}, {"holds", g.holds}});
+    text += fmt::format("goal: {}, {}\n", g.text, g.holds ? "holds" : "DOES NOT HOLD");
+  }
+  if (goals.empty()) text += "no goals for a model and batch of this size\n";
+  return hold;
+}
+
 }  // namespace isobath::cli

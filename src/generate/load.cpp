@@ -1,6 +1,7 @@
 #include "generate/load.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/safetensors.h"
 #include "model/names.h"
@@ -34,6 +35,15 @@ LoadedModel load_model(const fs::path& path) {
                                        .read = [&](const std::string& name, F32 into) { tensors.read(name, into); },
                                        .where = folder.string()});
   return loaded;
+}
+
+void forget_packed_weights(Model& model) {
+  model.products.reset();
+  for (size_t i = 0; i < model.weights.list().size(); i++) {
+    const Kind kind = model.weights.list()[i].kind;
+    const F32 w = model.weights.at(i);
+    if (kind == Kind::kMatrix || kind == Kind::kOutput) give_back(w.data, w.bytes());
+  }
 }
 
 }  // namespace isobath

@@ -22,4 +22,8 @@ struct LoadedModel {
 // has a vocabulary of 257. Throws Error naming file and key for what is missing, damaged or does not belong together.
 LoadedModel load_model(const fs::path& path);
 
+// For a model that only engines use which are there already: gives back the memory of the matrices that they packed.
+// Embedding, norms and routers stay; nothing else can be done with the model any more.
+void forget_packed_weights(Model& model);
+
 }  // namespace isobath

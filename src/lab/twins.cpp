@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "generate/generate.h"
+#include "generate/engine.h"
 #include "generate/load.h"
 #include "lab/ngram.h"
 
@@ -70,28 +70,20 @@ void make_room(const fs::path& folder) {
 }
 
 void write_samples(Twin& twin, const LoadedModel& loaded, uint64_t seed) {
-  Generator generator(*loaded.model, loaded.tokenizer, {.sequences = 1});
-  int64_t tokens = 0;
-  double seconds = 0, kv_bytes = 0, read = 0;
+  Engine engine(*loaded.model, loaded.tokenizer, {.sequences = 1});
   for (const char* prompt : kPrompts) {
     Request request{.prompt = prompt_tokens(loaded.tokenizer, prompt),
-                    .stop{},
                     .stop_at_eos = false,
                     .sampling = {.temperature = 0.7, .seed = seed}};
     const int64_t room = loaded.model->config().max_position_embeddings - int64_t(request.prompt.size());
     request.max_tokens = std::max<int64_t>(1, room);
-    const std::vector<Request> requests{request};
-    generator.begin(requests);
-    generator.run();
-    twin.samples.push_back({prompt, generator.result(0).text});
-    const Statistics statistics = generator.statistics();
-    tokens += statistics.decode_tokens;
-    seconds += statistics.decode_seconds;
-    read += double(statistics.rows());
-    for (const LayerStatistics& layer : statistics.layer) kv_bytes += double(layer.kv_used_bytes);
+    twin.samples.push_back({prompt, run_all(engine, {request})[0].text});
   }
-  twin.generation_tokens_per_s = seconds > 0 ? double(tokens) / seconds : 0;
-  twin.kv_bytes_measured = read > 0 ? kv_bytes / read : 0;
+  const Statistics& statistics = engine.statistics();
+  twin.generation_tokens_per_s = statistics.decode_tokens_per_second();
+  double rows = 0;
+  for (const LayerStatistics& layer : statistics.layer) rows += double(layer.rows);
+  twin.kv_bytes_measured = rows * double(engine.kv_row_bytes()) / double(std::max<int64_t>(1, statistics.rows()));
 }
 
 // Validation text from the start of a document in its middle, so that the passage begins like one.

@@ -15,30 +15,26 @@ namespace isobath {
 namespace {
 
 // Appends the list's keys and values to the slots and attends to the slots.
-void attend_to_cache(F32 o, CF32 qkv, const RowList& list, const Heads& heads, std::span<KvSlot> slots) {
-  const int64_t kv = heads.kv_cols();
+void attend_to_cache(F32 o, CF32 qkv, const RowList& list, const Heads& heads, const KvLayer& cache) {
+  const KvPages& pages = cache.pool->memory();
   constexpr int64_t kGroup = 64;  // segments per call: a fixed array, since nothing allocates inside a step
   CachedSegment group[kGroup];
   int64_t filled = 0;
-  for (size_t s = 0; s < slots.size(); s++) {
-    KvSlot& slot = slots[s];
+  for (size_t s = 0; s < cache.slots.size(); s++) {
+    KvSlot& slot = cache.slots[s];
     const int64_t begin = list.segment_begin[int64_t(s)], end = list.segment_begin[int64_t(s) + 1];
     if (begin == end) continue;
-    require(slot.length + end - begin <= slot.capacity, "attention: a cache of {} rows cannot take {} more to its {}",
-            slot.capacity, end - begin, slot.length);
     for (int64_t i = begin; i < end; i++) {
-      const float* row = qkv.row(i) + heads.q_cols();
-      std::copy(row, row + kv, slot.key + slot.length * kv);
-      std::copy(row + kv, row + 2 * kv, slot.value + slot.length * kv);
-      slot.position[slot.length++] = list.position[i];
+      const float* key = qkv.row(i) + heads.q_cols();
+      cache.append(slot, list.position[i], key, key + heads.kv_cols());
     }
-    group[filled++] = {begin, end - begin, slot.key, slot.value, slot.length};
+    group[filled++] = {begin, end - begin, slot.page, slot.length};
     if (filled == kGroup) {
-      attention_cached(o, qkv, {group, size_t(filled)}, heads);
+      attention_cached(o, qkv, {group, size_t(filled)}, pages, heads);
       filled = 0;
     }
   }
-  if (filled > 0) attention_cached(o, qkv, {group, size_t(filled)}, heads);
+  if (filled > 0) attention_cached(o, qkv, {group, size_t(filled)}, pages, heads);
 }
 
 // Products read and write fp32: a kept array itself where it is that, else its stand-in in scratch.
@@ -53,17 +49,17 @@ void for_mlp_chunks(int64_t S, F f) {
 }
 
 // From the first norm, which is in scratch.normed, to attention's output in scratch.a.
-void attention_half(const BlockContext& c, BlockActs& b, std::span<KvSlot> slots) {
+void attention_half(const BlockContext& c, BlockActs& b, const KvLayer& cache) {
   const int64_t S = b.list.rows;
   const Heads heads = c.config.heads();
   const Stored qkv = b.qkv.slice(0, S), o = b.o.slice(0, S);
   const F32 wide_qkv = for_products(qkv, c.scratch.qkv), wide_o = for_products(o, c.scratch.o);
   c.products.qkv.forward(wide_qkv, c.scratch.normed.slice(0, S));  // (S,(H+2G)K)
   rope_forward(qkv, wide_qkv, b.list.position, c.rope, heads.H + heads.G);
-  if (slots.empty())
+  if (cache.empty())
     attention_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), qkv, b.list.segment_begin, heads);
   else
-    attend_to_cache(o.as<float>(), qkv.as<float>(), b.list, heads, slots);  // (S,HK)
+    attend_to_cache(o.as<float>(), qkv.as<float>(), b.list, heads, cache);  // (S,HK)
   if (o.storage == Storage::kBf16) widen(wide_o, o.as<Bf16>());
   c.products.o.forward(c.scratch.a.slice(0, S), wide_o);  // (S,D)
 }
@@ -128,14 +124,14 @@ void attention_backward_half(const BlockContext& c, const BlockActs& b, BlockWei
 
 }  // namespace
 
-Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots) {
+Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, const KvLayer& cache) {
   const int64_t S = list.rows;
   b.list = list;
   const F32 a = c.scratch.a.slice(0, S), m = c.scratch.m.slice(0, S);
   if (S == 0) return {a, m};
   rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), b.saved.slice(0, S),
                   {.x = x, .index = list.index, .add = {}}, c.weights.norm1, float(c.config.rms_norm_eps));
-  attention_half(c, b, slots);
+  attention_half(c, b, cache);
   mlp_half(c, b, m);
   return {a, m};
 }

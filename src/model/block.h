@@ -21,9 +21,9 @@ struct BlockContext {
   Scratch& scratch;
 };
 
-// x (N,D), list.rows = S. With slots, the rows' keys and values are appended to their sequence's slot (one segment per
-// slot) and attention reads the slots; without, it reads the list's own keys.
-Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots);
+// x (N,D), list.rows = S. With a cache, the rows' keys and values are appended to their sequence's slot (one segment
+// per slot) and attention reads the slots; without, it reads the list's own keys.
+Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, const KvLayer& cache);
 
 // With Recompute::kBlocks, before block_backward: the buffers of the block's last block_forward again, to the bit, from
 // b.saved and b.list. What backward does not read is left out: the MLP's second product of a block without b.delta.

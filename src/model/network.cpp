@@ -51,8 +51,9 @@ void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const
   embedding_forward(p.x(), p.batch.token, p.weights.embed);
   for (int64_t l = 0; l < p.config.num_hidden_layers; l++) {
     BlockActs& b = p.acts.block[size_t(l)];
-    const auto slots = cache.empty() ? std::span<KvSlot>() : cache.layer(l);
-    const auto inner = [&](CF32 x, const RowList& list) { return block_forward(p.block(l), b, x, list, slots); };
+    const auto inner = [&](CF32 x, const RowList& list) {
+      return block_forward(p.block(l), b, x, list, cache.layer(l));
+    };
     if (!p.config.routed(l)) {
       dense_forward(p.x(), p.batch, inner);
       continue;

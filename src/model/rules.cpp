@@ -17,14 +17,15 @@ namespace {
 // error.
 constexpr float kFar = std::numeric_limits<float>::max() / 4;
 
-// The quantile of N(0,1): bisection on erfc is exact enough and has no table of constants.
+// The quantile of N(0,1): bisection on erfc, until no number lies between, is exact enough and has no table of
+// constants.
 double normal_quantile(double p) {
   double low = -40, high = 40;
-  for (int i = 0; i < 200; i++) {
+  for (;;) {
     const double middle = (low + high) / 2;
+    if (middle <= low || middle >= high) return low;
     (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
   }
-  return low;
 }
 
 // router = random: r ~ N(0,1), a pure function of (seed, step, sequence, block, position).

@@ -121,29 +121,38 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
   const Heads heads = c.heads();
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   Plan plan;
+  const auto add_linear = [&](auto& product, const std::string& name, int64_t N, int64_t K, PackingRoom& room) {
+    product.plan(plan, name,
+                 Linear::Sizes{.N = N,
+                               .K = K,
+                               .max_rows = sizes.max_rows,
+                               .exact = sizes.exact,
+                               .backward = sizes.backward,
+                               .room = sizes.packing == Packing::kProduct ? &room : nullptr});
+  };
+  const auto add = [&](Product& product, const std::string& name, int64_t N, int64_t K, PackingRoom& room) {
+    if (!sizes.frozen) return add_linear(product, name, N, K, room);
+    product.plan(plan, name, FrozenLinear::Sizes{.N = N, .K = K, .max_rows = sizes.max_rows, .format = *sizes.frozen});
+  };
   for (int64_t l = 0; l < c.num_hidden_layers; l++) {
     BlockProducts& b = block_[size_t(l)];
     const std::string prefix = "packed." + std::to_string(l) + ".";
-    const auto add = [&](Linear& linear, const char* name, int64_t N, int64_t K, PackingRoom& room) {
-      linear.plan(plan, prefix + name,
-                  {.N = N,
-                   .K = K,
-                   .max_rows = sizes.max_rows,
-                   .exact = sizes.exact,
-                   .backward = sizes.backward,
-                   .room = sizes.packing == Packing::kProduct ? &room : nullptr});
-    };
-    add(b.qkv, "qkv", heads.qkv_cols(), D, rooms_.qkv);
-    add(b.o, "o", D, heads.q_cols(), rooms_.o);
-    add(b.gate_up, "gate_up", 2 * F, D, rooms_.gate_up);
-    add(b.down, "down", D, F, rooms_.down);
-    if (c.has_predictor() && c.routed(l)) add(b.fc1, "fc1", c.predictor_width(), D, rooms_.fc1);
+    if (c.has_predictor() && c.routed(l)) add_linear(b.fc1, prefix + "fc1", c.predictor_width(), D, rooms_.fc1);
+    add(b.qkv, prefix + "qkv", heads.qkv_cols(), D, rooms_.qkv);
+    add(b.o, prefix + "o", D, heads.q_cols(), rooms_.o);
+    add(b.gate_up, prefix + "gate_up", 2 * F, D, rooms_.gate_up);
+    add(b.down, prefix + "down", D, F, rooms_.down);
   }
   for (PackingRoom* room : {&rooms_.qkv, &rooms_.o, &rooms_.gate_up, &rooms_.down, &rooms_.fc1})
     if (room->needed > 0) plan.add("packed.room", room->bytes, {room->needed});
   const int64_t chunk[] = {sizes.head_rows};
-  head_.plan(plan, "packed.head",
-             {.N = c.vocab_size, .K = D, .max_rows = sizes.head_rows, .exact = chunk, .backward = sizes.backward});
+  if (sizes.frozen)
+    head_.plan(plan, "packed.head",
+               FrozenLinear::Sizes{.N = c.vocab_size, .K = D, .max_rows = sizes.head_rows, .format = *sizes.frozen});
+  else
+    head_.plan(plan, "packed.head",
+               Linear::Sizes{
+                   .N = c.vocab_size, .K = D, .max_rows = sizes.head_rows, .exact = chunk, .backward = sizes.backward});
   bytes_ = plan.bytes();
   if (allocate == Allocate::kYes) arena_ = Arena(plan);
 }

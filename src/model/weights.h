@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/config.h"
-#include "ops/linear.h"
+#include "ops/product.h"
 #include "tensor/arena.h"
 
 namespace isobath {
@@ -114,7 +115,8 @@ inline constexpr std::array kNames<Packing>{"step", "product"};
 
 // The products over one set of weights. They share scratch: one runs at a time.
 struct BlockProducts {
-  Linear qkv, o, gate_up, down, fc1;
+  Product qkv, o, gate_up, down;
+  Linear fc1;  // a predictor chooses: fp32 in any case
 };
 class Products {
  public:
@@ -124,6 +126,7 @@ class Products {
     int64_t head_rows;           // rows of the head's chunk
     bool backward;
     Packing packing = Packing::kStep;  // the head's weights are packed once in any case: it goes by chunks of rows
+    std::optional<WeightFormat> frozen = {};  // of weights that no longer change: products for few rows, forward only
     bool operator==(const Sizes&) const = default;
   };
   Products(const ModelConfig& config, const Sizes& sizes, Allocate allocate = Allocate::kYes);
@@ -133,7 +136,7 @@ class Products {
   // After every change of the weights, which must stay where they are.
   void pack(const Weights& weights);
   const BlockProducts& block(int64_t l) const { return block_[size_t(l)]; }
-  const Linear& head() const { return head_; }
+  const Product& head() const { return head_; }
   int64_t bytes() const { return bytes_; }
 
  private:
@@ -142,7 +145,7 @@ class Products {
   };
   Rooms rooms_;
   std::vector<BlockProducts> block_;
-  Linear head_;
+  Product head_;
   int64_t bytes_;
   Arena arena_;
 };

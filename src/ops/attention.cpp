@@ -9,7 +9,8 @@ namespace isobath {
 namespace cpu {
 void attention_forward(Stored o, F32 lse, CStored qkv, CI32 segment_begin, const Heads& heads);
 void attention_backward(F32 dqkv, CF32 do_, CStored qkv, CStored o, CF32 lse, CI32 segment_begin, const Heads& heads);
-void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads);
+void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const KvPages& pages,
+                      const Heads& heads);
 }  // namespace cpu
 
 namespace {
@@ -65,10 +66,10 @@ TileCost tile_cost(int64_t rows, int64_t offset, const Heads& heads) {
 }
 
 // The queries and their outputs, and the keys and values of each segment.
-int64_t cached_bytes(CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads) {
-  int64_t floats = 2 * qkv.rows() * heads.q_cols();
-  for (const CachedSegment& s : segments) floats += 2 * s.key_count * heads.kv_cols();
-  return floats * int64_t(sizeof(float));
+int64_t cached_bytes(CF32 qkv, std::span<const CachedSegment> segments, const KvPages& pages, const Heads& heads) {
+  int64_t bytes = 2 * qkv.rows() * heads.q_cols() * int64_t(sizeof(float));
+  for (const CachedSegment& s : segments) bytes += s.key_count * pages.row_bytes();
+  return bytes;
 }
 
 }  // namespace
@@ -91,11 +92,14 @@ void attention_backward(F32 dqkv, CF32 do_, CStored qkv, CStored o, CF32 lse, CI
   throw_no_device("attention_backward", qkv.device);
 }
 
-void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads) {
-  const Work work("attention_cached", {.bytes = cached_bytes(qkv, segments, heads), .product = true});
+void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const KvPages& pages,
+                      const Heads& heads) {
+  const Work work("attention_cached", {.bytes = cached_bytes(qkv, segments, pages, heads), .product = true});
   check_heads("attention_cached", heads);
   check_shape("attention_cached", "qkv", qkv.shape, {qkv.rows(), heads.qkv_cols()});
   check_shape("attention_cached", "o", o.shape, {qkv.rows(), heads.q_cols()});
+  require(pages.G == heads.G && pages.K == heads.K, "attention_cached: pages of {} heads of size {}, expected {} of {}",
+          pages.G, pages.K, heads.G, heads.K);
   for (const CachedSegment& s : segments) {
     require(s.query_begin >= 0 && s.query_count >= 0 && s.query_begin + s.query_count <= qkv.rows(),
             "attention_cached: queries [{}, {}) are outside the {} rows of qkv", s.query_begin,
@@ -104,7 +108,7 @@ void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, 
             "attention_cached: {} queries but {} keys; the queries' own keys must be in the cache", s.query_count,
             s.key_count);
   }
-  if (qkv.device == Device::kCpu) return cpu::attention_cached(o, qkv, segments, heads);
+  if (qkv.device == Device::kCpu) return cpu::attention_cached(o, qkv, segments, pages, heads);
   throw_no_device("attention_cached", qkv.device);
 }
 

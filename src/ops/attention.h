@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <span>
 
+#include "ops/kv_pages.h"
 #include "tensor/stored.h"
 
 namespace isobath {
@@ -33,15 +34,16 @@ struct Heads {
 void attention_forward(Stored o, F32 lse, CStored qkv, CI32 segment_begin, const Heads& heads);
 void attention_backward(F32 dqkv, CF32 do_, CStored qkv, CStored o, CF32 lse, CI32 segment_begin, const Heads& heads);
 
-// Generation: the keys of a segment stand in a cache, rows of G*K floats. The segment's queries are rows
-// [query_begin, query_begin + query_count) of qkv; their own keys are already the last query_count of key_count rows.
+// Generation: the keys of a segment stand in pages. The segment's queries are rows [query_begin, query_begin +
+// query_count) of qkv; their own keys are already the last query_count of key_count rows. With pages of bf16 the keys
+// and values are what was rounded, widened; all else stays fp32.
 struct CachedSegment {
   int64_t query_begin, query_count;
-  const float* key;    // (key_count, G*K)
-  const float* value;  // (key_count, G*K)
+  const int32_t* page;  // (pages_for(key_count)) numbers of the pages, in the order of their rows
   int64_t key_count;
 };
-void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads);
+void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const KvPages& pages,
+                      const Heads& heads);
 
 // Multiply-adds that the kernels execute for a segment of n rows, all heads: the (query, key) pairs of every product
 // that the loops visit. That is the causal half and, along the diagonal, the masked pairs of partly visible steps of

@@ -70,8 +70,8 @@ void SoftmaxBlock(D d, ForwardScratch& s, int64_t at, int64_t stride, const Quer
 
 // o = o / sum. Adding zero makes -0 into +0: the masked keys of a block, whose products are 0, may or may not have
 // done so already, which depends on the tile.
-template <class T>
-void FinishHead(const ForwardSegment<T>& in, const ForwardScratch& s, int64_t head, int64_t stride, int64_t padded,
+template <class T, class Kv>
+void FinishHead(const ForwardSegment<T, Kv>& in, const ForwardScratch& s, int64_t head, int64_t stride, int64_t padded,
                 const QueryTile& tile) {
   const Full d;
   for (int64_t r = 0; r < tile.rows; r++) {
@@ -88,28 +88,23 @@ void FinishHead(const ForwardSegment<T>& in, const ForwardScratch& s, int64_t he
   }
 }
 
-// Where a product reads `count` rows of keys or values: in place, or in a copy, which pays when many queries use it and
-// is needed where rows end within a vector or are not fp32.
-template <class T>
-struct Rows {
-  const T* data;
-  int64_t stride;
-};
-
-template <class T>
-Rows<float> PrepareRows(ForwardScratch& s, Rows<T> from, int64_t count, int64_t K, bool copy) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (!copy) return from;
+// Where a product reads `count` rows of keys or values, the first of which is at(0): in place, or in a copy, which pays
+// when many queries use it and is needed where rows end within a vector, are not fp32 or lie in several pages.
+template <class At>
+KvRows<float> PrepareRows(ForwardScratch& s, At at, int64_t count, int64_t K, bool copy) {
+  const auto first = at(0);
+  if constexpr (std::is_same_v<decltype(first), const KvRows<float>>) {
+    if (!copy) return first;
   }
-  const T* rows[kKeyBlock];
-  for (int64_t j = 0; j < count; j++) rows[j] = from.data + j * from.stride;
+  decltype(first.data) rows[kKeyBlock];
+  for (int64_t j = 0; j < count; j++) rows[j] = at(j).data;
   const int64_t padded = round_up(K, kColumnStep);
   PackRows(s.rows, padded, rows, count, K);
   return {s.rows, padded};
 }
 
-template <class D, class T>
-void RunTile(D d, const ForwardSegment<T>& in, const QueryTile& tile) {
+template <class D, class T, class Kv>
+void RunTile(D d, const ForwardSegment<T, Kv>& in, const QueryTile& tile) {
   const Full full;
   ForwardScratch s;
   const int64_t K = in.K, padded = round_up(K, kColumnStep), stride = round_up(tile.rows, kColumnStep);
@@ -125,7 +120,7 @@ void RunTile(D d, const ForwardSegment<T>& in, const QueryTile& tile) {
   std::fill_n(s.one, kQueryTile, 1.0f);
 
   const bool few = tile.rows <= kColumnStep, copy = !few || K != padded;
-  const int64_t step = few ? kRowGroup : kKeyBlock;
+  const int64_t step = few ? kPageRows : kKeyBlock;  // in place: rows of one page
   int64_t multiply_adds = 0;
   for (int64_t first_key = 0; first_key < tile.keys(); first_key += kKeyBlock) {
     const int64_t end_key = std::min(first_key + kKeyBlock, tile.keys());
@@ -133,8 +128,8 @@ void RunTile(D d, const ForwardSegment<T>& in, const QueryTile& tile) {
     for (int64_t j = first_key; j < end_key; j += step)
       for (int64_t head = 0; head < in.kv_heads; head++) {
         const int64_t keys = std::min(step, end_key - j), at = head * stride;
-        const Rows<T> at_key{in.key + j * in.kv_stride + head * K, in.kv_stride};
-        const Rows<float> key = PrepareRows(s, at_key, keys, K, copy);
+        const auto key_at = [&](int64_t i) { return in.kv.keys(j + i, head); };
+        const KvRows<float> key = PrepareRows(s, key_at, keys, K, copy);
         multiply_adds += ScoreProduct(d, s.p + at * kKeyBlock + (j - first_key) * stride, stride, key.data, key.stride,
                                       s.q + at * K, tile, j, keys, K);
       }
@@ -143,8 +138,8 @@ void RunTile(D d, const ForwardSegment<T>& in, const QueryTile& tile) {
     for (int64_t j = first_key; j < end_key; j += step)
       for (int64_t head = 0; head < in.kv_heads; head++) {
         const int64_t keys = std::min(step, end_key - j), at = head * stride;
-        const Rows<T> at_value{in.value + j * in.kv_stride + head * K, in.kv_stride};
-        const Rows<float> value = PrepareRows(s, at_value, keys, K, copy);
+        const auto value_at = [&](int64_t i) { return in.kv.values(j + i, head); };
+        const KvRows<float> value = PrepareRows(s, value_at, keys, K, copy);
         const float* scale = j == 0 ? nullptr : j == first_key ? s.correction + at : s.one;
         multiply_adds +=
             MixProduct(full, s.o + at * padded, padded, scale, s.p + at * kKeyBlock + (j - first_key) * stride, stride,
@@ -155,13 +150,15 @@ void RunTile(D d, const ForwardSegment<T>& in, const QueryTile& tile) {
   count_multiply_adds(multiply_adds);
 }
 
-template <class T>
-void ForwardTile(const ForwardSegment<T>& in, const QueryTile& tile) {
+template <class T, class Kv>
+void ForwardTile(const ForwardSegment<T, Kv>& in, const QueryTile& tile) {
   if (tile.rows <= int64_t(hn::Lanes(Short()))) return RunTile(Short(), in, tile);
   RunTile(Full(), in, tile);
 }
-void ForwardTileF32(const ForwardSegment<float>& in, const QueryTile& tile) { ForwardTile(in, tile); }
-void ForwardTileBf16(const ForwardSegment<Bf16>& in, const QueryTile& tile) { ForwardTile(in, tile); }
+void ListTileF32(const ForwardSegment<float, ListKv<float>>& in, const QueryTile& tile) { ForwardTile(in, tile); }
+void ListTileBf16(const ForwardSegment<Bf16, ListKv<Bf16>>& in, const QueryTile& tile) { ForwardTile(in, tile); }
+void PagedTileF32(const ForwardSegment<float, PagedKv<float>>& in, const QueryTile& tile) { ForwardTile(in, tile); }
+void PagedTileBf16(const ForwardSegment<float, PagedKv<Bf16>>& in, const QueryTile& tile) { ForwardTile(in, tile); }
 
 }  // namespace
 }  // namespace isobath::cpu::HWY_NAMESPACE
@@ -170,13 +167,21 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace isobath::cpu {
 
-HWY_EXPORT(ForwardTileF32);
-HWY_EXPORT(ForwardTileBf16);
-void forward_tile(const ForwardSegment<float>& in, const QueryTile& tile) {
-  HWY_DYNAMIC_DISPATCH(ForwardTileF32)(in, tile);
+HWY_EXPORT(ListTileF32);
+HWY_EXPORT(ListTileBf16);
+HWY_EXPORT(PagedTileF32);
+HWY_EXPORT(PagedTileBf16);
+void forward_tile(const ForwardSegment<float, ListKv<float>>& in, const QueryTile& tile) {
+  HWY_DYNAMIC_DISPATCH(ListTileF32)(in, tile);
 }
-void forward_tile(const ForwardSegment<Bf16>& in, const QueryTile& tile) {
-  HWY_DYNAMIC_DISPATCH(ForwardTileBf16)(in, tile);
+void forward_tile(const ForwardSegment<Bf16, ListKv<Bf16>>& in, const QueryTile& tile) {
+  HWY_DYNAMIC_DISPATCH(ListTileBf16)(in, tile);
+}
+void forward_tile(const ForwardSegment<float, PagedKv<float>>& in, const QueryTile& tile) {
+  HWY_DYNAMIC_DISPATCH(PagedTileF32)(in, tile);
+}
+void forward_tile(const ForwardSegment<float, PagedKv<Bf16>>& in, const QueryTile& tile) {
+  HWY_DYNAMIC_DISPATCH(PagedTileBf16)(in, tile);
 }
 
 // Tiles are counted from the first query of their segment. A slot of kQueryTile queries of the whole list runs the
@@ -197,19 +202,18 @@ void forward_list(View<T> o, F32 lse, View<const T> qkv, CI32 segment_begin, con
       const int64_t first = round_up(skipped, kQueryTile);
       if (first >= queries || row * group + first >= slot_end) continue;
       const T* at = qkv.row(row);
-      const ForwardSegment<T> in{.q = at + g * group * K,
-                                 .q_stride = heads.qkv_cols(),
-                                 .key = at + H * K + g * K,
-                                 .value = at + H * K + heads.kv_cols() + g * K,
-                                 .kv_stride = heads.qkv_cols(),
-                                 .o = o.row(row) + g * group * K,
-                                 .lse = lse.empty() ? nullptr : lse.row(row) + g * group,
-                                 .o_stride = heads.q_cols(),
-                                 .lse_stride = H,
-                                 .kv_heads = 1,
-                                 .group = group,
-                                 .offset = 0,
-                                 .K = K};
+      const T *key = at + H * K + g * K, *value = key + heads.kv_cols();
+      const ForwardSegment<T, ListKv<T>> in{.q = at + g * group * K,
+                                            .q_stride = heads.qkv_cols(),
+                                            .kv = {key, value, heads.qkv_cols(), K},
+                                            .o = o.row(row) + g * group * K,
+                                            .lse = lse.empty() ? nullptr : lse.row(row) + g * group,
+                                            .o_stride = heads.q_cols(),
+                                            .lse_stride = H,
+                                            .kv_heads = 1,
+                                            .group = group,
+                                            .offset = 0,
+                                            .K = K};
       forward_tile(in, {first, std::min(kQueryTile, queries - first), group, 0});
     }
   });
@@ -227,7 +231,8 @@ int64_t heads_per_task(int64_t segments, int64_t most_queries, int64_t G) {
   return round_up(G, tasks) / tasks;
 }
 
-void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads) {
+template <class T>
+void forward_pages(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const KvPages& pages, const Heads& heads) {
   const int64_t G = heads.G, K = heads.K, group = heads.H / G;
   int64_t most_queries = 0;
   for (const CachedSegment& segment : segments) most_queries = std::max(most_queries, segment.query_count * group);
@@ -239,21 +244,25 @@ void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, 
     const int64_t g = task % parts * together, first = task / parts % tiles * kQueryTile;
     const int64_t queries = segment.query_count * group, offset = segment.key_count - segment.query_count;
     if (first >= queries) return;
-    const ForwardSegment<float> in{.q = qkv.row(segment.query_begin) + g * group * K,
-                                   .q_stride = heads.qkv_cols(),
-                                   .key = segment.key + g * K,
-                                   .value = segment.value + g * K,
-                                   .kv_stride = heads.kv_cols(),
-                                   .o = o.row(segment.query_begin) + g * group * K,
-                                   .lse = nullptr,
-                                   .o_stride = heads.q_cols(),
-                                   .lse_stride = 0,
-                                   .kv_heads = std::min(together, G - g),
-                                   .group = group,
-                                   .offset = offset,
-                                   .K = K};
+    const ForwardSegment<float, PagedKv<T>> in{.q = qkv.row(segment.query_begin) + g * group * K,
+                                               .q_stride = heads.qkv_cols(),
+                                               .kv = {pages, segment.page, g},
+                                               .o = o.row(segment.query_begin) + g * group * K,
+                                               .lse = nullptr,
+                                               .o_stride = heads.q_cols(),
+                                               .lse_stride = 0,
+                                               .kv_heads = std::min(together, G - g),
+                                               .group = group,
+                                               .offset = offset,
+                                               .K = K};
     forward_tile(in, {first, std::min(kQueryTile, queries - first), group, offset});
   });
+}
+
+void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const KvPages& pages,
+                      const Heads& heads) {
+  pages.storage == Storage::kF32 ? forward_pages<float>(o, qkv, segments, pages, heads)
+                                 : forward_pages<Bf16>(o, qkv, segments, pages, heads);
 }
 
 }  // namespace isobath::cpu

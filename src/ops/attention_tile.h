@@ -36,14 +36,45 @@ struct QueryTile {
   }
 };
 
+// Rows of keys or values of one head, `stride` numbers apart.
+template <class T>
+struct KvRows {
+  const T* data;
+  int64_t stride;
+};
+
+// Where the keys and values of a segment stand: row j of key/value head g, counted from the first head of a task.
+// In rows of a list: all at one distance.
+template <class T>
+struct ListKv {
+  using Item = T;
+  const T *key, *value;
+  int64_t stride, K;
+  KvRows<T> keys(int64_t j, int64_t g) const { return {key + j * stride + g * K, stride}; }
+  KvRows<T> values(int64_t j, int64_t g) const { return {value + j * stride + g * K, stride}; }
+};
+// In pages: at one distance within a page.
+template <class T>
+struct PagedKv {
+  using Item = T;
+  const KvPages& pages;
+  const int32_t* page;
+  int64_t first_head;
+  KvRows<T> keys(int64_t j, int64_t g) const {
+    return {pages.keys<const T>(page[j / kPageRows], first_head + g) + j % kPageRows * pages.K, pages.K};
+  }
+  KvRows<T> values(int64_t j, int64_t g) const {
+    return {pages.values<const T>(page[j / kPageRows], first_head + g) + j % kPageRows * pages.K, pages.K};
+  }
+};
+
 // Everything a kernel needs to run the tiles of one segment and of `kv_heads` key/value heads side by side. The rows of
 // a pointer are its stride apart; it stands at the segment's first row and the first of these heads. T: float or Bf16.
-template <class T>
+template <class T, class Kv>
 struct ForwardSegment {
   const T* q;
   int64_t q_stride;
-  const T *key, *value;
-  int64_t kv_stride;
+  Kv kv;
   T* o;
   float* lse;  // null if it is not wanted
   int64_t o_stride, lse_stride;

@@ -144,5 +144,50 @@ TEST(Bench, ScanLeavesOutWhatThereIsNoTimeFor) {
   for (const Json& axis : json["scan"]) EXPECT_TRUE(axis["points"].empty()) << axis;
 }
 
+Arguments generate(const Arguments& more) {
+  Arguments all{"bench",
+                "generate",
+                "--threads=1",
+                "--hidden-size=32",
+                "--num-attention-heads=2",
+                "--num-hidden-layers=4",
+                "--context=40",
+                "--tokens=20",
+                "--batch",
+                "1",
+                "3"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST(BenchGenerate, JsonHasBothModelsForEveryBatch) {
+  for (const char* weights : {"fp32", "bf16", "int8"}) {
+    const Json json = Json::parse(output_of(generate({"--json", "--weights", weights, "--kv", "bf16"})));
+    EXPECT_EQ(json["config"]["weights"], weights);
+    EXPECT_GT(json["machine"]["read_gb_s"], 0);
+    ASSERT_EQ(json["batches"].size(), 2u);
+    for (const Json& batch : json["batches"])
+      for (const char* model : {"dense", "mod"}) {
+        ASSERT_EQ(batch[model]["pass_ms"].size(), 19u);
+        for (const char* one : {"tokens_per_s", "bound_share", "first_token_ms", "prompt_tokens_per_s"})
+          EXPECT_GT(batch[model][one], 0) << one;
+      }
+    const Json& three = json["batches"][1];
+    EXPECT_EQ(three["batch"], 3);
+    // 39 rows of each sequence, 2 x 16 numbers of 2 bytes in each of 4 layers
+    EXPECT_EQ(three["dense"]["kv_used_bytes"], 3 * 39 * 4 * 64);
+    EXPECT_EQ(three["mod"]["kv_dense_bytes"], 3 * 39 * 4 * 64);
+    EXPECT_LT(three["mod"]["routed_share"], 0.5);
+    EXPECT_LT(three["mod"]["pass_bytes"][0], three["dense"]["pass_bytes"][0]);
+    EXPECT_EQ(json["goals"].size(), 0u);
+  }
+}
+
+TEST(BenchGenerate, TableNamesWhatItMeasures) {
+  const std::string text = output_of(generate({}));
+  for (const char* word : {"dense, batch 1", "MoD, batch 3", "of memory bound", "first token ms", "speed MoD / dense"})
+    expect_in(text, word);
+}
+
 }  // namespace
 }  // namespace isobath

@@ -94,5 +94,21 @@ TEST(Load, HuggingFaceLlamaFolderIsADenseModel) {
   EXPECT_EQ(loaded.tokenizer.vocab_size(), 512);
 }
 
+TEST(Load, EnginesNeedNoMatricesButTheirOwn) {
+  ModelConfig config = tiny_config();
+  config.hidden_size = 80;  // matrices of several pages
+  config.intermediate_size = 300;
+  const auto model = tiny_model(config);
+  Engine engine(*model, Tokenizer::bytes(), {});
+  const std::vector<Request> request{{.prompt = random_prompt(5, 1), .max_tokens = 5}};
+  const Result before = run_all(engine, request)[0];
+  forget_packed_weights(*model);
+  const BlockWeights& block = model->weights.weights().block[0];
+  EXPECT_EQ(block.up[block.up.numel() / 2], 0);
+  EXPECT_NE(block.norm1[0], 0);
+  engine.forget_prefixes();
+  EXPECT_EQ(run_all(engine, request)[0].tokens, before.tokens);
+}
+
 }  // namespace
 }  // namespace isobath

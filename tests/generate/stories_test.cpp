@@ -20,18 +20,20 @@ TEST(Stories, GreedyIdsAndTextAreThePublishedOnes) {
   const LoadedModel loaded = load_model(path);
   const Json want = golden(path)["greedy"];
   const std::vector<int32_t> ids = want["ids"];
-  Generator g(*loaded.model, loaded.tokenizer, {});
+  Engine engine(*loaded.model, loaded.tokenizer, {});
   const Request request{.prompt = want["prompt_ids"],
                         .max_tokens = int64_t(ids.size()) - 1,
                         .stop = {},
                         .stop_at_eos = true,
                         .sampling = {.temperature = 0}};
   std::string streamed;
-  g.begin({&request, 1}, [&](int64_t, std::string_view piece) { streamed += piece; });
-  g.run();
-  EXPECT_EQ(g.result(0).tokens, ids);
-  EXPECT_EQ(g.result(0).text, want["text"].get<std::string>());
-  EXPECT_EQ(streamed, g.result(0).text);
+  Result result;
+  engine.submit(request, {.on_text = [&](std::string_view piece) { streamed += piece; },
+                          .on_finish = [&](const Result& r) { result = r; }});
+  engine.run();
+  EXPECT_EQ(result.tokens, ids);
+  EXPECT_EQ(result.text, want["text"].get<std::string>());
+  EXPECT_EQ(streamed, result.text);
   EXPECT_EQ(prompt_tokens(loaded.tokenizer, ""), request.prompt);
 }
 
@@ -39,19 +41,17 @@ TEST(Stories, LastLogitsOfThePromptsAreThoseOfFloat64) {
   ISOBATH_NEEDS_DATA(path, "models/stories260K-hf");
   const LoadedModel loaded = load_model(path);
   const Json prompts = golden(path)["prompts"];
-  Generator g(*loaded.model, loaded.tokenizer, {.sequences = int64_t(prompts.size())});
+  Engine engine(*loaded.model, loaded.tokenizer, {.sequences = int64_t(prompts.size())});
   std::vector<Request> requests;
   for (const Json& p : prompts) {
     requests.push_back({.prompt = prompt_tokens(loaded.tokenizer, p["text"].get<std::string>()), .max_tokens = 1});
     EXPECT_EQ(requests.back().prompt, p["ids"].get<std::vector<int32_t>>());
   }
-  g.begin(requests);
-  g.step();
+  const std::vector<Traced> traces = run_traced(engine, requests);
   for (size_t b = 0; b < prompts.size(); b++) {
     const std::vector<double> want = prompts[b]["last_logits_f64"];
     ASSERT_EQ(want.size(), 512u);
-    for (size_t i = 0; i < want.size(); i++)
-      ASSERT_NEAR(g.logits(int64_t(b))[int64_t(i)], want[i], 5e-5) << b << ", " << i;
+    for (size_t i = 0; i < want.size(); i++) ASSERT_NEAR(traces[b].logits[0][i], want[i], 5e-5) << b << ", " << i;
   }
 }
 

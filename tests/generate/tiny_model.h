@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "generate/generate.h"
+#include "generate/engine.h"
 #include "model/model.h"
 #include "model/network.h"
 #include "support/compare.h"
@@ -113,48 +113,56 @@ inline void expect_same_logits(const float* got, const float* want, int64_t V, c
   for (int64_t i = 0; i < V; i++) ASSERT_NEAR(got[i], want[i], 1e-4) << what << " [" << i << "]";
 }
 
-// Entries of the caches of sequence b: positions, per layer.
-inline std::vector<std::vector<int32_t>> cached_positions(const Generator& g, int64_t layers, int64_t b) {
-  std::vector<std::vector<int32_t>> all;
-  for (int64_t l = 0; l < layers; l++) {
-    const KvSlot& slot = g.cache().slot(l, b);
-    all.emplace_back(slot.position, slot.position + slot.length);
-  }
-  return all;
+// A request as an engine answered it: the logits that every token was drawn from, and what stood in the caches at the
+// end (positions, per layer).
+struct Traced {
+  std::vector<std::vector<float>> logits;
+  std::vector<std::vector<int32_t>> cached;
+  Result result;
+};
+
+// Keeps what comes of a request. The trace must outlive it.
+inline int64_t submit_traced(Engine& engine, const Request& request, Traced& trace) {
+  auto number = std::make_shared<int64_t>(-1);
+  const Listener listener{
+      .on_token = [&](const Result&, CF32 row) { trace.logits.emplace_back(row.data, row.data + row.numel()); },
+      .on_finish =
+          [&, number](const Result& result) {
+            trace.result = result;
+            for (int64_t l = 0; l < int64_t(engine.statistics().layer.size()); l++)
+              trace.cached.push_back(engine.cached_positions(*number, l));
+          }};
+  *number = engine.submit(request, listener).value();
+  return *number;
 }
 
-// Generates to the end and keeps the logits that every token was drawn from.
-struct Trace {
-  std::vector<std::vector<std::vector<float>>> logits;  // per sequence, per drawn token
-  std::vector<Result> results;
-};
-inline void run_traced(Generator& g, Trace& trace) {
-  trace.logits.resize(size_t(g.sequences()));
-  for (bool more = true; more;) {
-    std::vector<bool> live;
-    for (int64_t b = 0; b < g.sequences(); b++) live.push_back(g.result(b).finish == Finish::kNotYet);
-    more = g.step();
-    for (int64_t b = 0; b < g.sequences(); b++)
-      if (live[size_t(b)])
-        trace.logits[size_t(b)].emplace_back(g.logits(b).data, g.logits(b).data + g.logits(b).numel());
-  }
-  for (int64_t b = 0; b < g.sequences(); b++) trace.results.push_back(g.result(b));
+// All at once, to the end.
+inline std::vector<Traced> run_traced(Engine& engine, std::span<const Request> requests) {
+  std::vector<Traced> traces(requests.size());
+  for (size_t i = 0; i < requests.size(); i++) submit_traced(engine, requests[i], traces[i]);
+  engine.run();
+  return traces;
+}
+
+inline void expect_same_answer(const Traced& got, const Traced& want, const std::string& what) {
+  EXPECT_EQ(got.result.tokens, want.result.tokens) << what;
+  EXPECT_EQ(got.result.text, want.result.text) << what;
+  EXPECT_EQ(got.cached, want.cached) << what;
+  ASSERT_EQ(got.logits.size(), want.logits.size()) << what;
+  for (size_t i = 0; i < want.logits.size(); i++)
+    expect_same_bits(got.logits[i].data(), want.logits[i].data(), int64_t(want.logits[i].size()), what.c_str());
 }
 
 // Every token's logits and every layer's cache are what the uncached evaluation of the final sequence says.
-inline void expect_equals_uncached(Model& model, const Generator& g, const Trace& trace, float depth = 0,
-                                   std::span<const int64_t> ids = {}) {
-  const int64_t V = model.config().vocab_size;
-  for (int64_t b = 0; b < g.sequences(); b++) {
-    const Result& r = trace.results[size_t(b)];
-    const std::span<const int32_t> read(r.tokens.data(), r.tokens.size() - 1);
-    const Uncached want = evaluate_uncached(model, read, depth, ids.empty() ? 0 : ids[size_t(b)]);
-    ASSERT_EQ(int64_t(trace.logits[size_t(b)].size()), r.drawn());
-    for (int64_t i = 0; i < r.drawn(); i++)
-      expect_same_logits(trace.logits[size_t(b)][size_t(i)].data(), want.logits.view().row(r.prompt_tokens - 1 + i), V,
-                         "sequence " + std::to_string(b) + ", drawn token " + std::to_string(i));
-    EXPECT_EQ(cached_positions(g, model.config().num_hidden_layers, b), want.routed) << "sequence " << b;
-  }
+inline void expect_equals_uncached(Model& model, const Traced& trace, float depth = 0, int64_t id = 0) {
+  const Result& r = trace.result;
+  const std::span<const int32_t> read(r.tokens.data(), r.tokens.size() - 1);
+  const Uncached want = evaluate_uncached(model, read, depth, id);
+  ASSERT_EQ(int64_t(trace.logits.size()), r.drawn());
+  for (int64_t i = 0; i < r.drawn(); i++)
+    expect_same_logits(trace.logits[size_t(i)].data(), want.logits.view().row(r.prompt_tokens - 1 + i),
+                       model.config().vocab_size, "drawn token " + std::to_string(i));
+  EXPECT_EQ(trace.cached, want.routed);
 }
 
 }  // namespace isobath::testing

@@ -89,9 +89,10 @@ TEST_P(Attention, EmptyLists) {
     backward(Buffer({0, heads.q_cols()}), qkv, out, begin, heads);
   }
   Buffer o({0, heads.q_cols()});
-  const CachedSegment empty{0, 0, nullptr, nullptr, 0};
-  attention_cached(o, qkv, {}, heads);
-  attention_cached(o, qkv, {&empty, 1}, heads);
+  const CachedSegment empty{0, 0, nullptr, 0};
+  const KvPages none{.data = nullptr, .G = heads.G, .K = heads.K};
+  attention_cached(o, qkv, {}, none, heads);
+  attention_cached(o, qkv, {&empty, 1}, none, heads);
 }
 
 int64_t executed(const auto& run) {
@@ -123,9 +124,9 @@ TEST_P(Attention, CountedMultiplyAddsAreThePredicted) {
                 attention_backward_multiply_adds(n, heads))
           << n;
       for (const int64_t queries : {int64_t(1), std::min<int64_t>(n, 50)}) {
-        const CachedSegment segment{n - queries, queries, cache.key.values.data(), cache.value.values.data(), n};
+        const CachedSegment segment = cache.segment(n - queries, queries, n);
         ASSERT_EQ(executed([&] {
-                    attention_cached(o, qkv, {&segment, 1}, heads);
+                    attention_cached(o, qkv, {&segment, 1}, cache.pages, heads);
                   }),
                   attention_cached_multiply_adds(queries, n, heads))
             << queries << " of " << n;
@@ -161,10 +162,13 @@ TEST_P(Attention, RefusesWhatDoesNotFit) {
     EXPECT_THROW(attention_forward(o, lse, qkv, view_of(*bad), heads), Error);
   EXPECT_THROW(attention_backward(wrong, o, qkv, o, lse, view_of(begin), heads), Error);
   const Cache cache(qkv, heads);
-  const CachedSegment few_keys{0, 3, cache.key.values.data(), cache.value.values.data(), 2};
-  const CachedSegment outside{1, 3, cache.key.values.data(), cache.value.values.data(), 3};
-  EXPECT_THROW(attention_cached(o, qkv, {&few_keys, 1}, heads), Error);
-  EXPECT_THROW(attention_cached(o, qkv, {&outside, 1}, heads), Error);
+  const CachedSegment few_keys = cache.segment(0, 3, 2), outside = cache.segment(1, 3, 3),
+                      fits = cache.segment(0, 3, 3);
+  KvPages other = cache.pages;
+  other.K = 4;
+  EXPECT_THROW(attention_cached(o, qkv, {&few_keys, 1}, cache.pages, heads), Error);
+  EXPECT_THROW(attention_cached(o, qkv, {&outside, 1}, cache.pages, heads), Error);
+  EXPECT_THROW(attention_cached(o, qkv, {&fits, 1}, other, heads), Error);
 }
 
 }  // namespace

@@ -138,8 +138,32 @@ TEST_P(Attention, CachedInChunksHasTheBitsOfTheWhole) {
       Buffer o({n, heads.q_cols()});
       for (int64_t row = 0; row < n; row += chunk) {
         const int64_t count = std::min(chunk, n - row);
-        const CachedSegment segment{row, count, cache.key.values.data(), cache.value.values.data(), row + count};
-        attention_cached(o, qkv, {&segment, 1}, heads);
+        const CachedSegment segment = cache.segment(row, count, row + count);
+        attention_cached(o, qkv, {&segment, 1}, cache.pages, heads);
+      }
+      expect_same_bits(o, whole.o);
+    }
+  }
+}
+
+// What a cache rounds is the keys and values, no more: queries and sums stay fp32.
+TEST_P(Attention, CachedInBf16IsFp32AttentionToTheRoundedRows) {
+  for (const Heads heads : {Heads{4, 2, 32}, Heads{3, 3, 7}, Heads{32, 1, 16}}) {
+    const int64_t n = 150;
+    const Buffer qkv = random_qkv(n, heads);
+    Buffer rounded = qkv;
+    for (int64_t row = 0; row < n; row++)
+      for (int64_t c = heads.q_cols(); c < heads.qkv_cols(); c++) {
+        float& value = rounded.view().row(row)[c];
+        value = to_f32(to_stored<Bf16>(value));
+      }
+    const Cache cache(qkv, heads, Storage::kBf16);
+    const Output whole = forward(rounded, {0, int32_t(n)}, heads);
+    for (const int64_t chunk : {1, 5, 150}) {
+      Buffer o({n, heads.q_cols()});
+      for (int64_t row = 0; row < n; row += chunk) {
+        const CachedSegment segment = cache.segment(row, std::min(chunk, n - row), std::min(row + chunk, n));
+        attention_cached(o, qkv, {&segment, 1}, cache.pages, heads);
       }
       expect_same_bits(o, whole.o);
     }
@@ -150,11 +174,17 @@ TEST_P(Attention, CachedBatchHasTheBitsOfEachAlone) {
   const Heads heads{4, 2, 32};
   const std::vector<int64_t> keys{130, 1, 64, 0, 77, 65, 200, 2}, queries{1, 1, 3, 0, 70, 1, 2, 1};
   std::vector<Buffer> lists;
-  std::vector<Cache> caches;
+  std::vector<int64_t> begin;  // all lists' rows in one cache, each list from the start of a page
+  int64_t cached = 0;
   for (size_t i = 0; i < keys.size(); i++) {
     lists.push_back(random_qkv(keys[i], heads, 10 + i));
-    caches.emplace_back(lists.back(), heads);
+    begin.push_back(cached);
+    cached += pages_for(keys[i]) * kPageRows;
   }
+  Buffer all({cached, heads.qkv_cols()});
+  for (size_t i = 0; i < keys.size(); i++)
+    std::copy(lists[i].values.begin(), lists[i].values.end(), all.view().row(begin[i]));
+  const Cache cache(all, heads);
   const int64_t rows = std::accumulate(queries.begin(), queries.end(), int64_t(0));
   Buffer qkv({rows, heads.qkv_cols()}), want({rows, heads.q_cols()});
   std::vector<CachedSegment> segments;
@@ -164,13 +194,13 @@ TEST_P(Attention, CachedBatchHasTheBitsOfEachAlone) {
     const Output alone = forward(lists[i], {0, int32_t(keys[i])}, heads);
     std::copy_n(lists[i].view().row(first), queries[i] * heads.qkv_cols(), qkv.view().row(at));
     std::copy_n(alone.o.view().row(first), queries[i] * heads.q_cols(), want.view().row(at));
-    segments.push_back({at, queries[i], caches[i].key.values.data(), caches[i].value.values.data(), keys[i]});
+    segments.push_back({at, queries[i], cache.page.data() + begin[i] / kPageRows, keys[i]});
     at += queries[i];
   }
   for (const int t : {1, 2}) {
     set_thread_count(t);
     Buffer o({rows, heads.q_cols()});
-    attention_cached(o, qkv, segments, heads);
+    attention_cached(o, qkv, segments, cache.pages, heads);
     expect_same_bits(o, want);
     std::reverse(segments.begin(), segments.end());
   }
@@ -181,8 +211,8 @@ TEST_P(Attention, CachedWritesOnlyItsOwnRows) {
   const Buffer qkv = random_qkv(3, heads);
   const Cache cache(qkv, heads);
   Buffer o({3, heads.q_cols()}, 7.0f);
-  const CachedSegment segment{1, 1, cache.key.values.data(), cache.value.values.data(), 2};
-  attention_cached(o, qkv, {&segment, 1}, heads);
+  const CachedSegment segment = cache.segment(1, 1, 2);
+  attention_cached(o, qkv, {&segment, 1}, cache.pages, heads);
   for (int64_t c = 0; c < heads.q_cols(); c++) {
     EXPECT_EQ(o[c], 7.0f);
     EXPECT_NE(o[heads.q_cols() + c], 7.0f);

@@ -66,15 +66,25 @@ inline Buffer random_qkv(int64_t rows, const Heads& heads, uint64_t seed = 1, fl
   return random_buffer({rows, heads.qkv_cols()}, seed, scale);
 }
 
-// Keys and values of a list's rows as a cache holds them.
+// Keys and values of a list's rows as a cache holds them, in pages that lie in no order.
 struct Cache {
-  Buffer key, value;
-  Cache(CF32 qkv, const Heads& heads) : key({qkv.rows(), heads.kv_cols()}), value({qkv.rows(), heads.kv_cols()}) {
-    for (int64_t row = 0; row < qkv.rows(); row++)
-      for (int64_t c = 0; c < heads.kv_cols(); c++) {
-        key[row * heads.kv_cols() + c] = qkv.row(row)[heads.q_cols() + c];
-        value[row * heads.kv_cols() + c] = qkv.row(row)[heads.q_cols() + heads.kv_cols() + c];
-      }
+  std::vector<std::byte> memory;
+  std::vector<int32_t> page;
+  KvPages pages;
+
+  Cache(CF32 qkv, const Heads& heads, Storage storage = Storage::kF32)
+      : pages{.data = nullptr, .G = heads.G, .K = heads.K, .storage = storage} {
+    const int64_t count = pages_for(qkv.rows());
+    for (int64_t i = 0; i < count; i++) page.push_back(int32_t(i % 2 == 0 ? count - 1 - i / 2 : i / 2));
+    memory.resize(size_t(count * pages.page_bytes()), std::byte(0xFF));  // NaN in either format
+    pages.data = memory.data();
+    for (int64_t i = 0; i < qkv.rows(); i++) {
+      const float* key = qkv.row(i) + heads.q_cols();
+      write_kv_row(pages, page[size_t(i / kPageRows)], i % kPageRows, int32_t(i), key, key + heads.kv_cols());
+    }
+  }
+  CachedSegment segment(int64_t query_begin, int64_t queries, int64_t keys) const {
+    return {query_begin, queries, page.data(), keys};
   }
 };
 

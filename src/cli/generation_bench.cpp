@@ -1,0 +1,154 @@
+#include "cli/generation_bench.h"
+
+#include <chrono>
+#include <numeric>
+
+#include "base/work.h"
+#include "cli/terminal.h"
+#include "lab/statistics.h"
+
+namespace isobath::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+std::vector<int32_t> random_tokens(int64_t n, int64_t vocab, uint64_t seed) {
+  const Rng rng(seed, Stream::kBench);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < n; i++) tokens.push_back(int32_t(rng.below(std::min<int64_t>(vocab, 256), uint64_t(i))));
+  return tokens;
+}
+
+}  // namespace
+
+double GenerationTimes::mean_bytes() const {
+  return std::accumulate(pass_bytes.begin(), pass_bytes.end(), 0.0) / double(pass_bytes.size());
+}
+
+double GenerationTimes::quick_bytes_per_ms() const {
+  std::vector<double> rate;
+  for (size_t i = 0; i < pass_ms.size(); i++) rate.push_back(pass_bytes[i] / pass_ms[i]);
+  return quantile(rate, 0.9);
+}
+
+GenerationBench::GenerationBench(const ModelConfig& config, const GenerationSetup& setup)
+    : setup_(setup), model_(config) {
+  initialize(model_.weights, 1);
+  const Clock::time_point start = Clock::now();
+  engine_ = std::make_unique<Engine>(
+      model_, Tokenizer::bytes(),
+      EngineOptions{.sequences = setup.sequences, .weights = setup.weights, .kv = setup.kv, .prefixes = 0});
+  pack_ms_ = ms_since(start);
+}
+
+// Prompts are read one after the other, so the first ones write while the last ones are read; that is taken back.
+void GenerationBench::start(int64_t batch) {
+  times_ = {.batch = batch};
+  ids_.clear();
+  engine_->restart_statistics();
+  const Clock::time_point start = Clock::now();
+  for (int64_t i = 0; i < batch; i++)
+    ids_.push_back(*engine_->submit(
+        {.prompt = random_tokens(setup_.context - setup_.tokens, model_.config().vocab_size, uint64_t(i)),
+         .max_tokens = 2 * setup_.context,
+         .stop_at_eos = false,
+         .sampling = {.seed = uint64_t(i)},
+         .sequence_id = i}));
+  while (engine_->find(ids_.back())->drawn() == 0) engine_->step();
+  times_.first_token_ms = ms_since(start);
+  times_.prompt_tokens_per_s = engine_->statistics().prefill_tokens_per_second();
+  for (const int64_t id : ids_) engine_->rollback(id, engine_->find(id)->drawn() - 1);
+  engine_->restart_statistics();
+}
+
+void GenerationBench::pass() {
+  const Profile profile;
+  const Clock::time_point start = Clock::now();
+  engine_->step();
+  times_.pass_ms.push_back(ms_since(start));
+  double bytes = 0;
+  for (const Profile::Op& op : profile.ops())
+    if (op.product) bytes += double(op.bytes);
+  times_.pass_bytes.push_back(bytes);
+}
+
+void GenerationBench::end() {
+  const Statistics& s = engine_->statistics();
+  double routed = 0;
+  for (size_t l = 0; l < s.layer.size(); l++) {
+    if (model_.config().routed(int64_t(l))) routed += s.share_run(l);
+    times_.kv_used_bytes += s.layer[l].kv_used_bytes;
+    times_.kv_held_bytes += s.layer[l].kv_held_bytes;
+    times_.kv_dense_bytes += s.layer[l].kv_dense_bytes;
+  }
+  if (model_.config().routed_blocks() > 0) times_.routed_share = routed / double(model_.config().routed_blocks());
+  for (const int64_t id : ids_) engine_->cancel(id);
+}
+
+GenerationReport bench_generation(const GenerationSetup& setup, const std::vector<int64_t>& batches) {
+  constexpr double kPeakSeconds = 0.2;
+  GenerationBench dense(dense_twin(setup.model), setup), mod(setup.model, setup);
+  GenerationReport report{
+      .setup = setup, .weights = dense.weights(), .weight_bytes = dense.weight_bytes(), .pack_ms = dense.pack_ms()};
+  std::vector<double> fma, read;
+  Progress progress("pass");
+  for (size_t b = 0; b < batches.size(); b++) {
+    for (GenerationBench* bench : {&dense, &mod}) bench->start(batches[b]);
+    for (int64_t pass = 0; pass + 1 < setup.tokens; pass++) {
+      if (pass % 16 == 0) {
+        report.peak = measure_machine_peak(kPeakSeconds);
+        fma.push_back(report.peak.fma_gflop_s);
+        read.push_back(report.peak.read_gb_s);
+      }
+      dense.pass();
+      mod.pass();
+      progress.update(int64_t(b) * setup.tokens + pass + 1, int64_t(batches.size()) * setup.tokens, "");
+    }
+    for (GenerationBench* bench : {&dense, &mod}) bench->end();
+    report.pairs.push_back({dense.times(), mod.times()});
+  }
+  progress.clear();
+  report.peak.fma_gflop_s = median(fma);
+  report.peak.read_gb_s = median(read);
+  return report;
+}
+
+// What can be judged at this size: memory speed where the weights are far beyond the caches, the rest where it is
+// asked.
+std::vector<Goal> goals_of(const GenerationReport& r) {
+  constexpr int64_t kManyWeights = 100'000'000, kManySequences = 64, kContext = 512, kSmallVocabulary = 1024;
+  std::vector<Goal> goals;
+  const auto at_least = [&](const char* name, const std::string& what, double value, double limit) {
+    goals.push_back(
+        {name, fmt::format("{} at least {:.2f}: {:.3f}", what, limit, value), value, limit, value >= limit});
+  };
+  for (const GenerationPair& pair : r.pairs) {
+    if (pair.dense.batch == 1 && r.weights >= kManyWeights) {
+      if (r.setup.weights != WeightFormat::kInt8)
+        at_least("dense_bound_share", "batch 1, dense, share of the memory bound",
+                 pair.dense.bound_share(r.peak.read_gb_s), r.setup.weights == WeightFormat::kF32 ? 0.88 : 0.80);
+      at_least("mod_over_bytes", "batch 1, speed MoD / dense over the ratio of bytes",
+               pair.speed_ratio() / pair.bytes_ratio(), 0.93);
+    }
+    if (pair.dense.batch < kManySequences || r.setup.context < kContext) continue;
+    if (r.setup.model.vocab_size <= kSmallVocabulary)
+      at_least("mod_speed", fmt::format("batch {}, speed MoD / dense", pair.dense.batch), pair.speed_ratio(), 1.5);
+    const double blocks = double(r.setup.model.num_hidden_layers), routed = double(r.setup.model.routed_blocks());
+    double implied = (blocks - routed) / blocks;
+    for (int64_t l = 0; l < r.setup.model.num_hidden_layers; l++)
+      if (r.setup.model.routed(l)) implied += r.setup.model.capacity(l) / blocks;
+    const double value = double(pair.mod.kv_held_bytes) / (implied * double(pair.mod.kv_dense_bytes));
+    goals.push_back(
+        {"mod_kv_bytes",
+         fmt::format("batch {}, bytes held for keys and values at most 1.10 times what the capacity implies: "
+                     "{:.3f}",
+                     pair.dense.batch, value),
+         value, 1.1, value <= 1.1});
+  }
+  return goals;
+}
+
+}  // namespace isobath::cli

@@ -1,0 +1,82 @@
+// Text written by a dense model and its Mixture-of-Depths twin, with random weights, pass by pass in turns, beside the
+// machine's memory speed measured in the same run.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/machine.h"
+#include "cli/pair_bench.h"
+#include "generate/engine.h"
+
+namespace isobath::cli {
+
+struct GenerationSetup {
+  ModelConfig model;                   // resolved for twice the context: sequences that wait for others write beyond it
+  int64_t context = 512, tokens = 64;  // prompts are read up to context - tokens; then passes are timed
+  int64_t sequences = 1;               // the largest batch
+  WeightFormat weights = WeightFormat::kF32;
+  Storage kv = Storage::kF32;
+};
+
+// Passes that each drew a token for every sequence of the batch. Bytes: those that products and attention must read and
+// write, weights of blocks that ran, keys and values first of all (base/work.h).
+struct GenerationTimes {
+  int64_t batch = 0;
+  std::vector<double> pass_ms = {}, pass_bytes = {};
+  double first_token_ms = 0, prompt_tokens_per_s = 0;  // of all prompts of the batch: until the last one's first token
+  double routed_share = 1;                             // of rows, in routed blocks
+  int64_t kv_used_bytes = 0, kv_held_bytes = 0, kv_dense_bytes = 0;  // at the end, at full context
+
+  double mean_bytes() const;
+  // A pass that others did not disturb: passes differ in bytes, so the rate of the quickest tenth is taken, at the
+  // mean.
+  double quick_bytes_per_ms() const;
+  double quick_ms() const { return mean_bytes() / quick_bytes_per_ms(); }
+  double tokens_per_s() const { return 1e3 * double(batch) / quick_ms(); }
+  double bound_share(double read_gb_s) const { return quick_bytes_per_ms() / (read_gb_s * 1e6); }
+};
+
+// Engine and model; packs when it is made.
+class GenerationBench {
+ public:
+  GenerationBench(const ModelConfig& config, const GenerationSetup& setup);
+  void start(int64_t batch);  // reads the prompts
+  void pass();
+  void end();
+  const GenerationTimes& times() const { return times_; }
+  int64_t weights() const { return count_weights(model_.config()); }
+  int64_t weight_bytes() const { return engine_->weight_bytes(); }
+  double pack_ms() const { return pack_ms_; }
+
+ private:
+  GenerationSetup setup_;
+  Model model_;
+  double pack_ms_ = 0;
+  std::unique_ptr<Engine> engine_;
+  std::vector<int64_t> ids_;
+  GenerationTimes times_;
+};
+
+struct GenerationPair {
+  GenerationTimes dense, mod;
+  double speed_ratio() const { return mod.tokens_per_s() / dense.tokens_per_s(); }
+  double bytes_ratio() const { return dense.mean_bytes() / mod.mean_bytes(); }
+};
+
+struct GenerationReport {
+  GenerationSetup setup;
+  int64_t weights = 0, weight_bytes = 0;  // of the dense model
+  double pack_ms = 0;
+  MachinePeak peak = {};
+  std::vector<GenerationPair> pairs;
+};
+
+GenerationReport bench_generation(const GenerationSetup& setup, const std::vector<int64_t>& batches);
+std::vector<Goal> goals_of(const GenerationReport& report);
+std::string text_of(const GenerationReport& report);
+nlohmann::json to_json(const GenerationReport& report);
+
+}  // namespace isobath::cli

@@ -1,0 +1,88 @@
+// What GenerationBench measured, for people and for programs.
+#include "base/units.h"
+#include "cli/generation_bench.h"
+#include "cli/table_text.h"
+
+namespace isobath::cli {
+namespace {
+
+std::vector<std::string> row(const char* name, const GenerationTimes& t, const GenerationReport& r) {
+  return {fmt::format("{}, batch {}", name, t.batch),
+          with_letter(t.tokens_per_s()),
+          fmt::format("{:.2f}", t.quick_ms()),
+          fmt::format("{:.2f}", median(t.pass_ms)),
+          fmt::format("{:.1f}%", 100 * t.bound_share(r.peak.read_gb_s)),
+          with_letter(t.prompt_tokens_per_s),
+          fmt::format("{:.0f}", t.first_token_ms),
+          fmt::format("{:.1f}%", 100 * t.routed_share),
+          bytes_text(double(t.kv_held_bytes)),
+          fmt::format("{:.1f}%", 100 * double(t.kv_held_bytes) / double(t.kv_dense_bytes))};
+}
+
+nlohmann::json times_json(const GenerationTimes& t, const GenerationReport& r) {
+  return {{"tokens_per_s", t.tokens_per_s()},
+          {"quick_ms", t.quick_ms()},
+          {"pass_ms", t.pass_ms},
+          {"pass_bytes", t.pass_bytes},
+          {"bound_share", t.bound_share(r.peak.read_gb_s)},
+          {"prompt_tokens_per_s", t.prompt_tokens_per_s},
+          {"first_token_ms", t.first_token_ms},
+          {"routed_share", t.routed_share},
+          {"kv_used_bytes", t.kv_used_bytes},
+          {"kv_held_bytes", t.kv_held_bytes},
+          {"kv_dense_bytes", t.kv_dense_bytes}};
+}
+
+}  // namespace
+
+std::string text_of(const GenerationReport& r) {
+  const ModelConfig& m = r.setup.model;
+  std::string text = fmt::format("{}, {} threads, {}: {:.0f} GFLOP/s fp32, {:.1f} GB/s reading\n", r.peak.cpu,
+                                 r.peak.threads, r.peak.simd, r.peak.fma_gflop_s, r.peak.read_gb_s);
+  text += fmt::format(
+      "width {}, {} blocks, vocabulary {}: {} weights in {} ({}, packed in {:.0f} ms); keys and values in {}\n"
+      "prompts of {} tokens, then {} passes of each; speeds are those of the passes that others disturbed least\n",
+      m.hidden_size, m.num_hidden_layers, m.vocab_size, with_letter(double(r.weights)), name_of(r.setup.weights),
+      bytes_text(double(r.weight_bytes)), r.pack_ms, name_of(r.setup.kv), r.setup.context - r.setup.tokens,
+      r.setup.tokens - 1);
+  HtmlTable table{{"", "tok/s", "ms", "median ms", "of memory bound", "prompt tok/s", "first token ms", "routed", "KV",
+                   "of dense KV"},
+                  {}};
+  for (const GenerationPair& pair : r.pairs) {
+    table.rows.push_back(row("dense", pair.dense, r));
+    table.rows.push_back(row("MoD", pair.mod, r));
+  }
+  text += table_text(table);
+  for (const GenerationPair& pair : r.pairs)
+    text +=
+        fmt::format("batch {}: speed MoD / dense {:.3f}; bytes dense / MoD {:.3f}: {:.3f} times\n", pair.dense.batch,
+                    pair.speed_ratio(), pair.bytes_ratio(), pair.speed_ratio() / pair.bytes_ratio());
+  return text;
+}
+
+nlohmann::json to_json(const GenerationReport& r) {
+  const ModelConfig& m = r.setup.model;
+  nlohmann::json json{{"machine", to_json(r.peak)},
+                      {"config",
+                       {{"hidden_size", m.hidden_size},
+                        {"num_hidden_layers", m.num_hidden_layers},
+                        {"num_attention_heads", m.num_attention_heads},
+                        {"vocab_size", m.vocab_size},
+                        {"context", r.setup.context},
+                        {"tokens", r.setup.tokens},
+                        {"weights", name_of(r.setup.weights)},
+                        {"kv", name_of(r.setup.kv)}}},
+                      {"weights", r.weights},
+                      {"weight_bytes", r.weight_bytes},
+                      {"pack_ms", r.pack_ms},
+                      {"batches", nlohmann::json::array()}};
+  for (const GenerationPair& pair : r.pairs)
+    json["batches"].push_back({{"batch", pair.dense.batch},
+                               {"dense", times_json(pair.dense, r)},
+                               {"mod", times_json(pair.mod, r)},
+                               {"speed_ratio", pair.speed_ratio()},
+                               {"bytes_ratio", pair.bytes_ratio()}});
+  return json;
+}
+
+}  // namespace isobath::cli

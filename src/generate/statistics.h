@@ -1,0 +1,34 @@
+// What an engine has done.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace isobath {
+
+struct LayerStatistics {
+  int64_t rows = 0;  // that went through the layer
+  // Bytes of keys and values when the caches held most: of the rows that were routed to the layer; of the pages with
+  // them, shared ones once; and what a dense model would need for the same tokens.
+  int64_t kv_used_bytes = 0, kv_held_bytes = 0, kv_dense_bytes = 0;
+};
+
+struct Statistics {
+  int64_t passes = 0;
+  int64_t prefill_tokens = 0, decode_tokens = 0;  // read in passes that read a prompt; in the others
+  double prefill_seconds = 0, decode_seconds = 0;
+  int64_t drawn_tokens = 0;
+  int64_t shared_tokens = 0;  // of prompts, that were not read again
+  int64_t gave_way = 0;       // times that a request gave its pages back
+  int64_t finished = 0;
+  std::vector<LayerStatistics> layer = {};
+
+  int64_t rows() const { return prefill_tokens + decode_tokens; }
+  double share_run(size_t l) const { return rows() == 0 ? 0 : double(layer[l].rows) / double(rows()); }
+  double prefill_tokens_per_second() const {
+    return prefill_seconds > 0 ? double(prefill_tokens) / prefill_seconds : 0;
+  }
+  double decode_tokens_per_second() const { return decode_seconds > 0 ? double(decode_tokens) / decode_seconds : 0; }
+};
+
+}  // namespace isobath

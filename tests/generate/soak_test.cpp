@@ -1,0 +1,74 @@
+// Thousands of requests through engines with very little memory, some cancelled, some late, some rolled back: every
+// answer equals its run alone, and all pages come back.
+#include "generate/soak.h"
+
+namespace isobath {
+namespace {
+
+using namespace testing;
+
+constexpr int64_t kPage = 2 * 16 * 20 * 4 + 64;  // bytes of the tiny model's pages
+
+void expect_pages_add_up(const Engine& engine) {
+  int64_t held = 0;
+  for (int64_t l = 0; l < 4; l++) held += engine.pool().held_pages(l);
+  ASSERT_EQ(held + engine.pool().free_pages(), engine.pool().pages());
+}
+
+// `pages`: 20 hold the longest request, 71 tokens, and no more.
+void soak(const Soak& soak, int64_t requests, const EngineOptions& base, int64_t pages, uint64_t seed) {
+  EngineOptions options = base;
+  double now = 0;
+  options.kv_bytes = pages * kPage;
+  options.clock = [&] { return now; };
+  Engine engine(*soak.model, Tokenizer::bytes(), options);
+  const Rng rng(seed, Stream::kBench);
+  int64_t answered = 0, cancelled = 0, submitted = 0;
+  std::vector<int64_t> open;
+  for (uint64_t turn = 0; submitted < requests || !engine.idle(); turn++) {
+    const int64_t what = rng.below(10, turn);
+    const size_t i = size_t(rng.below(int64_t(soak.requests.size()), turn, 1));
+    if (what < 4 && submitted < requests) {
+      Request request = soak.requests[i];
+      if (rng.below(20, turn, 2) == 0) request.seconds = 1 + double(rng.below(30, turn, 3));
+      const auto id = engine.submit(request, {.on_finish = [&, i](const Result& r) {
+                                      soak.expect_answer(i, r);
+                                      answered++;
+                                    }});
+      if (id) open.push_back(*id), submitted++;
+    } else if (what == 4 && !open.empty() && rng.below(3, turn, 4) == 0) {
+      cancelled += engine.cancel(open[size_t(rng.below(int64_t(open.size()), turn, 5))]);
+    } else if (what == 5 && !open.empty()) {
+      const int64_t id = open[size_t(rng.below(int64_t(open.size()), turn, 6))];
+      if (const Result* r = engine.find(id)) engine.rollback(id, rng.below(r->drawn() + 1, turn, 7));
+    } else {
+      engine.step();
+      now += 1;
+      expect_pages_add_up(engine);
+    }
+    std::erase_if(open, [&](int64_t id) { return engine.find(id) == nullptr; });
+    ASSERT_LT(turn, 1000u * uint64_t(requests)) << "the engine does not come to an end";
+  }
+  EXPECT_EQ(answered, requests);
+  EXPECT_GT(cancelled, 0);
+  EXPECT_EQ(engine.statistics().finished, requests);
+  engine.forget_prefixes();
+  EXPECT_EQ(engine.pool().free_pages(), engine.pool().pages());
+}
+
+TEST(Soak, TenThousandRequestsInLittleMemory) {
+  const Soak all(kRules[0], 300);
+  const int64_t n = soak_size(10000);
+  soak(all, n / 4, {.sequences = 6, .max_rows = 24, .queue = 20}, 20, 1);
+  soak(all, n / 4, {.sequences = 3, .max_rows = 5, .queue = 4, .prefixes = 3}, 33, 2);
+  soak(all, n / 4, {.sequences = 16, .max_rows = 64, .queue = 100}, 60, 3);
+  soak(all, n / 4, {.sequences = 8, .max_rows = 512, .prefixes = 0}, 200, 4);
+}
+
+TEST(Soak, EveryRule) {
+  for (const Rule& rule : kRules)
+    soak(Soak(rule, 40), soak_size(400), {.sequences = 5, .max_rows = 16, .queue = 10}, 25, 5);
+}
+
+}  // namespace
+}  // namespace isobath
