@@ -42,8 +42,8 @@ std::string table_text(const char* title, const ModelConfig& config, const PlanT
   text += fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "forward", "training",
                       "training", "activations", "KV/token");
   for (const PlanRow& r : table.block)
-    text +=
-        row_text(fmt::format("block {:>3} {}", r.block, r.routed ? fmt::format("{:.4g}%", 100 * r.capacity) : ""), r);
+    text += row_text(
+        fmt::format("{} {}", r.section.name(), r.section.routed ? fmt::format("{:.4g}%", 100 * r.capacity) : ""), r);
   text += row_text("head, embedding", table.rest);
   text += row_text("in all", table.total);
   text += fmt::format("training: {} weights, gradients, moments + {} packed + {} activations = {}\n",
@@ -67,7 +67,11 @@ nlohmann::json to_json(const PlanTable& t) {
                       {"training_bytes", t.training_bytes()},
                       {"evaluation_bytes", t.evaluation_bytes},
                       {"blocks", nlohmann::json::array()}};
-  for (const PlanRow& r : t.block) json["blocks"].push_back(row(r));
+  for (const PlanRow& r : t.block) {
+    json["blocks"].push_back(row(r));
+    json["blocks"].back()["block"] = r.section.block;
+    if (r.section.part != Part::kBlock) json["blocks"].back()["part"] = name_of(r.section.part);
+  }
   return json;
 }
 

@@ -71,7 +71,7 @@ void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs&
     r.auxiliary_sum = bce_with_logits(add_to(dscore), same, score, r.list.index, float(scale.per_row * o.aux_weight));
   }
   if (o.choice == Choice::kToken)
-    r.auxiliary_sum = balance_loss(add_to(dscore), score, batch.capacity_begin, c.config.capacity(c.block),
+    r.auxiliary_sum = balance_loss(add_to(dscore), score, batch.capacity_begin, c.config.capacity(c.section),
                                    float(scale.per_run * o.balance_weight));
   if (o.z_weight > 0) r.square_sum = square_loss(add_to(dscore), score, float(scale.per_row * o.z_weight));
   if (!c.config.has_score_loss()) return;

@@ -46,6 +46,35 @@ int64_t ModelConfig::routed_blocks() const {
   return count;
 }
 
+namespace {
+
+// Whether the halves of a routed block are sections of their own.
+bool parts_blocks(Topology topology) { return topology >= Topology::kStaggered; }
+
+}  // namespace
+
+int64_t ModelConfig::sections() const {
+  return num_hidden_layers + (parts_blocks(routing.topology) ? routed_blocks() : 0);
+}
+
+Section ModelConfig::section(int64_t index) const {
+  const Topology topology = routing.topology;
+  Section section{.index = index};
+  for (int64_t before = index;; section.block++) {
+    const bool parted = parts_blocks(topology) && routed(section.block);
+    if (before < (parted ? 2 : 1)) {
+      section.routed = routed(section.block);
+      if (!parted) return section;
+      section.part = before == 0 ? Part::kAttention : Part::kMlp;
+      section.routed = topology == Topology::kStaggered || (topology == Topology::kMlp) == (section.part == Part::kMlp);
+      return section;
+    }
+    before -= parted ? 2 : 1;
+  }
+}
+
+int64_t ModelConfig::routers() const { return routed_blocks() * (routing.topology == Topology::kStaggered ? 2 : 1); }
+
 bool ModelConfig::has_causal_rule() const {
   return routed_blocks() == 0 || has_own_rule(routing.router) || routing.choice == Choice::kToken ||
          routing.causal != Causal::kNone;

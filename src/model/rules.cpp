@@ -27,9 +27,9 @@ double normal_quantile(double p) {
   return low;
 }
 
-// router = random: r ~ N(0,1), a pure function of (seed, step, sequence, block, position).
+// router = random: r ~ N(0,1), a pure function of (seed, step, sequence, section, position).
 void random_scores(F32 score, const RouterContext& c, const Batch& batch, const Selection& how) {
-  const Rng rng(uint64_t(c.config.routing.router_seed), Stream::kRouter, uint32_t(c.block));
+  const Rng rng(uint64_t(c.config.routing.router_seed), Stream::kRouter, uint32_t(c.section.index));
   parallel_for(batch.rows(), 4096, [&](int64_t n) {
     const uint64_t sequence = uint64_t(batch.sequence_id[batch.sequence[n]]);
     score[n] = rng.normal(uint64_t(how.step + 1), sequence << 24 | uint64_t(batch.position[n]));
@@ -77,7 +77,7 @@ namespace {
 
 void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
   const int64_t N = x.rows(), context = c.config.max_position_embeddings;
-  const double capacity = c.config.capacity(c.block);
+  const double capacity = c.config.capacity(c.section);
   const F32 logit = r.logit.slice(0, N);
   const auto each = [&](auto logit_of) {
     for (int64_t n = 0; n < N; n++) logit[n] = float(logit_of(n));
@@ -109,7 +109,7 @@ void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
 }
 
 int64_t choose_for_training(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch) {
-  const double capacity = c.config.capacity(c.block);
+  const double capacity = c.config.capacity(c.section);
   const I32 begin = r.chosen_begin.slice(0, batch.capacity_begin.numel());
   if (c.config.routing.router == Router::kSpaced) return select_spaced(r.index, begin, batch.capacity_begin, capacity);
   if (c.config.routing.choice == Choice::kToken)

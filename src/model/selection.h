@@ -23,7 +23,7 @@ struct Selection {
 
 struct RouterContext {
   const ModelConfig& config;
-  int64_t block;
+  Section section;
   const RouterWeights& weights;
   const Linear& fc1;
   Scratch& scratch;
@@ -48,8 +48,8 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
 //   z_weight > 0:        the same of z_weight times the sum of r[n]^2
 // dscore is zero where no auxiliary loss reaches it.
 struct AuxiliaryScale {
-  double per_row;  // 1 / (routed blocks * rows of the optimizer step)
-  double per_run;  // 1 / (routed blocks * capacity runs of the optimizer step)
+  double per_row;  // 1 / (routers * rows of the optimizer step)
+  double per_run;  // 1 / (routers * capacity runs of the optimizer step)
 };
 void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, const Batch& batch,
                     const AuxiliaryScale& scale);

@@ -14,10 +14,11 @@ Evaluator::Evaluator(const ModelConfig& config, TokenStream text, const LoaderOp
 
 void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, const Activations& acts, int64_t rows) {
   size_t next = 0;
-  for (int64_t l = 0; l < config.num_hidden_layers; l++) {
-    if (!config.routed(l)) continue;
+  for (int64_t l = 0; l < config.sections(); l++) {
+    const Section section = config.section(l);
+    if (!section.routed) continue;
     const RouterActs& r = acts.block[size_t(l)].router;
-    if (next == layer.size()) layer.push_back({.block = l});
+    if (next == layer.size()) layer.push_back({.section = section});
     LayerRouting& entry = layer[next++];
     entry.routed += r.list.rows;
     entry.rows += rows;
