@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/run_text.h"
 #include "cli/terminal.h"
 #include "generate/load.h"
 #include "model/names.h"
@@ -49,9 +50,11 @@ std::unique_ptr<Model> with_offsets(const Model& model) {
 }
 
 std::string result_text(const Calibration& c) {
-  std::string text = fmt::format("{:<18} {:>8} {:>8} {:>8} {:>10}\n", "", "target", "before", "after", "offset");
+  std::string text =
+      fmt::format("{:<{}} {:>8} {:>8} {:>8} {:>10}\n", "", c.layer.empty() ? 8 : padded_name(c.layer[0].section).size(),
+                  "target", "before", "after", "offset");
   for (const CalibratedLayer& l : c.layer)
-    text += fmt::format("{:<18} {:>7.2f}% {:>7.2f}% {:>7.2f}% {:>10.4f}\n", l.section.name(), 100 * l.target,
+    text += fmt::format("{} {:>7.2f}% {:>7.2f}% {:>7.2f}% {:>10.4f}\n", padded_name(l.section), 100 * l.target,
                         100 * l.before, 100 * l.after, l.offset);
   return text + fmt::format("loss by top-k {:.4f}, by the causal rule {:.4f} before and {:.4f} after ({} tokens)\n",
                             c.top_k.loss, c.before.loss, c.after.loss, c.after.targets);

@@ -31,15 +31,15 @@ constexpr const char* kFooter =
     "executed FLOPs are what the kernels run in training, forward and backward. Memory is of one micro-batch.";
 
 std::string row_text(const std::string& name, const PlanRow& r) {
-  return fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", name, with_letter(double(r.parameters)),
+  return fmt::format("{:<24} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", name, with_letter(double(r.parameters)),
                      with_letter(r.model_flops), with_letter(r.training_flops()), with_letter(r.executed_flops),
                      bytes_text(double(r.activation_bytes)), bytes_text(r.kv_bytes));
 }
 
 std::string table_text(const char* title, const ModelConfig& config, const PlanTable& table) {
   std::string text = fmt::format("{}: {}\n", title, routing_text(config));
-  text += fmt::format("{:<18} {:>10} {:>25} {:>12}\n", "", "", "model FLOPs per token", "executed");
-  text += fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "forward", "training",
+  text += fmt::format("{:<24} {:>10} {:>25} {:>12}\n", "", "", "model FLOPs per token", "executed");
+  text += fmt::format("{:<24} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "forward", "training",
                       "training", "activations", "KV/token");
   for (const PlanRow& r : table.block)
     text += row_text(
