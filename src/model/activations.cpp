@@ -105,6 +105,7 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
   add(l, "router.score", r.score, {N});
   if (c.norms_router_input()) add(l, "router.rstd", r.rstd, {N});
   if (c.has_causal_rule()) add(l, "router.logit", r.logit, {N});
+  if (train && c.predictors_look_back()) add(l, "router.hidden", r.hidden, {N, c.predictor_width()});
   if (train) add(l, "router.dscore", r.dscore, {N});
   add(l, "router.gate", r.gate, {S});
   if (train) add(l, "router.dgate", r.dgate, {S});

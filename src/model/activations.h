@@ -72,6 +72,7 @@ struct RouterActs {
   F32 score;                 // (N)
   F32 rstd;                  // (N) 1 / root mean square of the rows, with router_input = normed
   F32 logit;                 // (N) of the causal rule: routed iff above 0; empty without a rule
+  F32 hidden;                // (N,P) training: of a predictor that looks back
   F32 dscore;                // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
   F32 gate, dgate;           // (S)
   I32 index;                 // (S)

@@ -122,7 +122,8 @@ struct RoutingConfig {
   Causal causal = Causal::kBce;
   double aux_weight = 0.01;
   double z_weight = 0;
-  int64_t predictor_width = 0;  // 0: max(16, D/16)
+  int64_t predictor_width = 0;     // 0: max(16, D/16)
+  int64_t predictor_lookback = 0;  // blocks
   Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
 };
 
@@ -154,11 +155,19 @@ struct ModelConfig {
   Section section(int64_t index) const;
   int64_t routers() const;  // routed sections
   bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
+  // Whether predictors read the stream before the router does: the input of the block `predictor_lookback` blocks
+  // earlier (of block 0 at the least), so that the choice is known ahead.
+  bool predictors_look_back() const { return has_predictor() && routing.predictor_lookback > 0; }
+  int64_t predictor_reads(const Section& section) const {
+    return section.block - std::min(routing.predictor_lookback, section.block);
+  }
   bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
   bool has_causal_rule() const;
   bool norms_router_input() const {
     return routed_blocks() > 0 && routing.router == Router::kLearned && routing.router_input == RouterInput::kNormed;
   }
+  // Whether the backward pass needs the stream as it was at every block.
+  bool restores_stream() const { return norms_router_input() || predictors_look_back(); }
   // Whether a loss beside the language model's has a gradient for the score of every row, chosen or not.
   bool has_score_loss() const {
     return routing.causal == Causal::kBce || routing.z_weight > 0 || routing.choice == Choice::kToken;
@@ -206,6 +215,10 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "aux_weight", r.aux_weight, "weight of the router's cross-entropy (causal = bce)");
   visit("routing", "z_weight", r.z_weight, "weight of the mean square of the router scores, which keeps them small");
   visit("routing", "predictor_width", r.predictor_width, "hidden width of the predictor; 0: max(16, D/16)");
+  visit("routing", "predictor_lookback", r.predictor_lookback,
+        "the predictor reads the input of the block so many blocks earlier: the choice is known ahead; 0: what the "
+        "router "
+        "reads");
   visit("routing", "capacity_scope", r.capacity_scope,
         "what competes for capacity: the sequence, or each document in it");
   visit("routing", "attention_scope", r.attention_scope, "what attends to each other: the sequence, or each document");

@@ -162,6 +162,12 @@ void check_routing(const ModelConfig& c) {
   require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);
   require(r.predictor_width >= 0 && r.predictor_width <= 1 << 20, "routing.predictor_width is {}, expected 0 to {}",
           r.predictor_width, 1 << 20);
+  require(r.predictor_lookback >= 0 && r.predictor_lookback < c.num_hidden_layers,
+          "routing.predictor_lookback is {}, expected 0 to {} (num_hidden_layers is {})", r.predictor_lookback,
+          c.num_hidden_layers - 1, c.num_hidden_layers);
+  require(r.predictor_lookback == 0 || r.causal == Causal::kPredictor,
+          "routing.predictor_lookback = {} with causal = {}, which has no predictor; set causal = predictor",
+          r.predictor_lookback, name_of(r.causal));
 }
 
 }  // namespace isobath

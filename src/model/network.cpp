@@ -46,6 +46,15 @@ struct Auxiliary {
   AuxiliaryScale scale = {};
 };
 
+// f(section) for the routers whose predictors read the input of this section's block.
+template <class F>
+void for_readers(const ModelConfig& config, const Section& section, F f) {
+  if (!config.predictors_look_back() || section.part == Part::kMlp) return;
+  for (int64_t s = section.index; s < config.sections(); s++)
+    if (const Section reader = config.section(s); reader.routed && config.predictor_reads(reader) == section.block)
+      f(reader.index);
+}
+
 void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const Auxiliary& auxiliary) {
   check_batch(p);
   embedding_forward(p.x(), p.batch.token, p.weights.embed);
@@ -53,6 +62,8 @@ void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const
     BlockActs& b = p.acts.block[size_t(l)];
     const auto slots = cache.empty() ? std::span<KvSlot>() : cache.layer(l);
     const auto inner = [&](CF32 x, const RowList& list) { return block_forward(p.block(l), b, x, list, slots); };
+    for_readers(p.config, p.config.section(l),
+                [&](int64_t s) { predict_ahead(p.router(s), p.acts.block[size_t(s)].router, p.x()); });
     if (!p.config.section(l).routed) {
       dense_forward(p.x(), p.batch, inner);
       continue;
@@ -73,9 +84,12 @@ void backward_blocks(const Pass& p, Weights& gradient) {
     const int64_t S = b.list.rows;
     const bool last = l + 1 == p.config.sections();  // its buffers are still as its forward pass left them
     if (p.acts.recomputes() && !last) block_forward_again(p.block(l), b);
-    // A normed score's gradient needs the stream as the router read it. Going back, each block takes from it what the
-    // block added: rows that it did not choose passed unchanged, the others were saved.
-    if (p.config.norms_router_input()) restore_rows(p.x(), b.list.index, b.saved.slice(0, S));
+    // The gradients of a normed score and of a predictor that looks back need the stream as they read it. Going back,
+    // each section takes from it what it added: rows that it did not choose passed unchanged, the others were saved.
+    if (p.config.restores_stream()) restore_rows(p.x(), b.list.index, b.saved.slice(0, S));
+    for_readers(p.config, p.config.section(l), [&](int64_t s) {
+      predictor_backward_ahead(p.router(s), gradient.block[size_t(s)].router, p.acts.block[size_t(s)].router, p.x());
+    });
     if (p.config.section(l).routed)
       routed_backward(p.dx(), p.router(l), g.router, b.router, b.delta.slice(0, S), b.saved.slice(0, S), p.x(),
                       inner_backward);

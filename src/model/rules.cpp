@@ -48,8 +48,8 @@ double spaced_logit(double capacity, int64_t position) {
   return spaced(capacity, position) ? std::max(logit, 1e-9) : std::min(logit, 0.0);
 }
 
-void predictor_logits(F32 logit, const RouterContext& c, CF32 x) {
-  const F32 hidden = c.scratch.hidden.slice(0, x.rows());
+void predictor_logits(const RouterContext& c, RouterActs& r, CF32 x) {
+  const F32 logit = r.logit.slice(0, x.rows()), hidden = hidden_of(c, r, x.rows());
   c.fc1.forward(hidden, x);  // (N,P)
   predictor_forward(logit, hidden, c.weights.fc1_bias, c.weights.fc2.reshaped({c.weights.fc2.numel()}),
                     c.weights.fc2_bias);
@@ -84,7 +84,8 @@ void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Ba
   };
   switch (c.config.routing.router) {
     case Router::kLearned: {
-      if (c.config.has_predictor()) return predictor_logits(logit, c, x);
+      if (c.config.predictors_look_back()) return;  // they are there
+      if (c.config.has_predictor()) return predictor_logits(c, r, x);
       const float above = c.weights.threshold.empty() ? 0.0f : std::clamp(c.weights.threshold[0], -kFar, kFar);
       return each([&](int64_t n) { return r.score[n] - above; });
     }
@@ -100,6 +101,8 @@ void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Ba
 }
 
 }  // namespace
+
+void predict_ahead(const RouterContext& c, RouterActs& r, CF32 x) { predictor_logits(c, r, x); }
 
 void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
   uncalibrated_logits(c, r, x, batch);

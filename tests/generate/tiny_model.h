@@ -21,17 +21,20 @@ struct Rule {
   Causal causal;
   Choice choice = Choice::kExpert;
   Topology topology = Topology::kJoint;
+  int64_t lookback = 0;
 };
-inline constexpr Rule kRules[] = {{"bce", Router::kLearned, Causal::kBce},
-                                  {"predictor", Router::kLearned, Causal::kPredictor},
-                                  {"threshold", Router::kLearned, Causal::kThreshold},
-                                  {"token", Router::kLearned, Causal::kNone, Choice::kToken},
-                                  {"random", Router::kRandom, Causal::kNone},
-                                  {"first", Router::kFirst, Causal::kNone},
-                                  {"spaced", Router::kSpaced, Causal::kNone},
-                                  {"staggered", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kStaggered},
-                                  {"attention", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kAttention},
-                                  {"mlp", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kMlp}};
+inline constexpr Rule kRules[] = {
+    {"bce", Router::kLearned, Causal::kBce},
+    {"predictor", Router::kLearned, Causal::kPredictor},
+    {"threshold", Router::kLearned, Causal::kThreshold},
+    {"token", Router::kLearned, Causal::kNone, Choice::kToken},
+    {"random", Router::kRandom, Causal::kNone},
+    {"first", Router::kFirst, Causal::kNone},
+    {"spaced", Router::kSpaced, Causal::kNone},
+    {"staggered", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kStaggered},
+    {"attention", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kAttention},
+    {"mlp", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kMlp},
+    {"lookback", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kJoint, 2}};
 
 inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 96) {
   ModelConfig c;
@@ -48,6 +51,7 @@ inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 9
   c.routing.router = rule.router;
   c.routing.causal = rule.causal;
   c.routing.choice = rule.choice;
+  c.routing.predictor_lookback = rule.lookback;
   if (rule.choice == Choice::kToken) c.routing.gate = Gate::kSigmoid;
   resolve(c, context);
   return c;

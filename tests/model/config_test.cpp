@@ -107,6 +107,12 @@ TEST(Resolve, RefusesByKey) {
          c.routing.router_bias = true;
        }},
       {"routing.aux_weight", [](auto& c) { c.routing.aux_weight = -0.1; }},
+      {"routing.predictor_lookback is 4",
+       [](auto& c) {
+         c.routing.causal = Causal::kPredictor;
+         c.routing.predictor_lookback = 4;
+       }},
+      {"has no predictor", [](auto& c) { c.routing.predictor_lookback = 1; }},
       {"choice = token multiplies", [](auto& c) { c.routing.choice = Choice::kToken; }},
       {"choice = token has a causal rule",
        [](auto& c) {

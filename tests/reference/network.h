@@ -28,6 +28,7 @@ struct NetworkShape {
   bool tied = false;
   GateForm gate = GateForm::kRaw;
   bool normed_router = false;
+  int64_t lookback = 0;  // blocks: the predictor reads the input of an earlier one
 };
 
 // Weights by the names of the files, row-major.
@@ -277,7 +278,9 @@ Outcome<T> network(const NetworkShape& s, const NamedWeights<T>& w, const std::v
     for (int64_t d = 0; d < s.D; d++) x.push_back(w.at("model.embed_tokens.weight")[size_t(row.token * s.D + d)]);
 
   Outcome<T> out;
+  std::vector<Vec<T>> block_input;
   for (const Choice& choice : choices) {
+    if (choice.half != Half::kMlp) block_input.push_back(x);
     const std::string prefix = "model.layers." + std::to_string(choice.block) + ".";
     const std::string router = prefix + (choice.half == Half::kAttention ? "self_attn."
                                          : choice.half == Half::kMlp     ? "mlp."
@@ -286,7 +289,9 @@ Outcome<T> network(const NetworkShape& s, const NamedWeights<T>& w, const std::v
     Vec<T> score, gate, score_bce, predicted, predictor_bce;
     if (choice.routed) {
       score = scores_of(x, router, w, choice, N, s);
-      if (w.contains(router + "predictor.fc1.weight")) predicted = predictor(x, router + "predictor.", w, N);
+      const int64_t read = choice.block - std::min(s.lookback, choice.block);
+      if (w.contains(router + "predictor.fc1.weight"))
+        predicted = predictor(s.lookback > 0 ? block_input[size_t(read)] : x, router + "predictor.", w, N);
       for (size_t n = 0; n < size_t(N); n++) {
         gate.push_back(gate_of(score[n], s.gate));
         score_bce.push_back(binary_cross_entropy(score[n], chosen[n]));

@@ -127,6 +127,24 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.predictor_width = 5;
     c.routing.gate = Gate::kTanh;
   });
+  const auto looking_back = [](int64_t blocks) {
+    return [blocks](ModelConfig& c) {
+      c.routing.causal = Causal::kPredictor;
+      c.routing.predictor_width = 5;
+      c.routing.predictor_lookback = blocks;
+    };
+  };
+  add("PredictorLooksBack", routed, ragged, looking_back(1));
+  add("PredictorsOfEveryBlockLookBackTwo", routed, packed, [&](auto& c) {
+    looking_back(2)(c);
+    c.routing.every = 1;
+    c.routing.router_input = RouterInput::kNormed;
+  });
+  add("StaggeredPredictorsLookBack", routed, ragged, [&](auto& c) {
+    looking_back(1)(c);
+    c.routing.topology = Topology::kStaggered;
+    c.routing.every = 1;
+  });
   add("StaggeredEveryBlockNormedDocuments", routed, packed, [&](auto& c) {
     topology(Topology::kStaggered)(c);
     c.routing.every = 1;

@@ -227,7 +227,8 @@ inline reference::NetworkShape reference_shape(const ModelConfig& c) {
           .theta = c.rope_theta,
           .tied = c.tie_word_embeddings,
           .gate = reference::GateForm(int(c.routing.gate)),
-          .normed_router = c.norms_router_input()};
+          .normed_router = c.norms_router_input(),
+          .lookback = c.routing.predictor_lookback};
 }
 
 inline reference::NamedWeights<double> reference_weights(const WeightSet& set) {
