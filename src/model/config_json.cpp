@@ -40,6 +40,12 @@ struct Reader {
       value = j->get<bool>();
     }
   }
+  void get(const char* key, std::string& value) const {
+    if (const Json* j = find(key)) {
+      if (!j->is_string()) wrong(key, *j, "a word");
+      value = j->get<std::string>();
+    }
+  }
   template <class T>
   void get(const char* key, std::vector<T>& values) const {
     const Json* j = find(key);
@@ -162,6 +168,7 @@ Json to_json(const ModelConfig& c) {
   });
   if (c.routing.blocks.empty()) mod.erase("blocks");
   if (c.routing.start < 0) mod.erase("start");
+  if (c.routing.select == "top_k") mod.erase("select");
   if (c.routing.annealed != 1) mod["annealed"] = c.routing.annealed;
   if (c.routing.capacity.size() == 1) mod["capacity"] = c.routing.capacity[0];
   return json;
