@@ -7,9 +7,9 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/float_formats.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/strict_json.h"
 
 namespace isobath {
 namespace {
