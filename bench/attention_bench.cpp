@@ -1,5 +1,6 @@
 // Attention in GFLOP/s by the convention of causal halves: 2 n^2 K H FLOPs forward per segment of n rows (two products,
 // two FLOPs a multiply-add, half of the square), 2.5 times that backward. Arguments: segment length, head size.
+// forward_bf16 and backward_bf16: the same of queries, keys, values and outputs that are kept in bf16.
 #include <benchmark/benchmark.h>
 
 #include <vector>
@@ -16,11 +17,15 @@ struct Problem {
   Heads heads;
   int64_t rows;
   std::vector<int32_t> begin;
-  std::vector<float> qkv, o, lse, d_o, dqkv;
+  Storage storage;
+  std::vector<float> qkv, o, lse, d_o, dqkv;  // qkv and o hold bf16 in their first half on request
 
-  Problem(int64_t n, const Heads& h) : heads(h), rows(std::max(n, kRows)) {
+  Problem(int64_t n, const Heads& h, Storage storage) : heads(h), rows(std::max(n, kRows)), storage(storage) {
     for (int64_t row = 0; row <= rows; row += n) begin.push_back(int32_t(row));
-    qkv = random(heads.qkv_cols(), 1), d_o = random(heads.q_cols(), 2);
+    qkv = random(heads.qkv_cols(), 1);
+    if (storage == Storage::kBf16)
+      for (size_t i = 0; i < qkv.size(); i++) reinterpret_cast<Bf16*>(qkv.data())[i] = to_stored<Bf16>(qkv[i]);
+    d_o = random(heads.q_cols(), 2);
     o.resize(d_o.size()), dqkv.resize(qkv.size()), lse.resize(size_t(rows * heads.H));
   }
   std::vector<float> random(int64_t cols, uint64_t seed) const {
@@ -34,9 +39,11 @@ struct Problem {
     attention_backward({dqkv.data(), {rows, heads.qkv_cols()}}, {d_o.data(), {rows, heads.q_cols()}}, qkv_view(),
                        o_view(), lse_view(), begin_view(), heads);
   }
-  F32 o_view() { return {o.data(), {rows, heads.q_cols()}}; }
+  Stored o_view() { return {reinterpret_cast<std::byte*>(o.data()), {rows, heads.q_cols()}, storage}; }
   F32 lse_view() { return {lse.data(), {rows, heads.H}}; }
-  CF32 qkv_view() const { return {qkv.data(), {rows, heads.qkv_cols()}}; }
+  CStored qkv_view() const {
+    return {reinterpret_cast<const std::byte*>(qkv.data()), {rows, heads.qkv_cols()}, storage};
+  }
   CI32 begin_view() const { return {begin.data(), {int64_t(begin.size())}}; }
   double forward_flops(int64_t n) const { return 2.0 * double(rows * n * heads.K * heads.H); }
 };
@@ -47,14 +54,16 @@ void report(benchmark::State& state, double flops) {
 
 Heads heads_of(int64_t head_dim) { return {384 / head_dim, 384 / head_dim, head_dim}; }
 
-void forward(benchmark::State& state) {
-  Problem p(state.range(0), heads_of(state.range(1)));
+template <Storage storage>
+void forward_in(benchmark::State& state) {
+  Problem p(state.range(0), heads_of(state.range(1)), storage);
   for (auto _ : state) p.forward();
   report(state, p.forward_flops(state.range(0)));
 }
 
-void backward(benchmark::State& state) {
-  Problem p(state.range(0), heads_of(state.range(1)));
+template <Storage storage>
+void backward_in(benchmark::State& state) {
+  Problem p(state.range(0), heads_of(state.range(1)), storage);
   p.forward();
   for (auto _ : state) p.backward();
   report(state, 2.5 * p.forward_flops(state.range(0)));
@@ -83,8 +92,10 @@ void sizes(benchmark::internal::Benchmark* b) {
   b->UseRealTime()->Unit(benchmark::kMillisecond);
 }
 
-BENCHMARK(forward)->Apply(sizes);
-BENCHMARK(backward)->Apply(sizes);
+BENCHMARK(forward_in<Storage::kF32>)->Name("forward")->Apply(sizes);
+BENCHMARK(forward_in<Storage::kBf16>)->Name("forward_bf16")->Apply(sizes);
+BENCHMARK(backward_in<Storage::kF32>)->Name("backward")->Apply(sizes);
+BENCHMARK(backward_in<Storage::kBf16>)->Name("backward_bf16")->Apply(sizes);
 BENCHMARK(decode)->Args({1, 1024})->Args({1, 16384})->Args({8, 1024})->UseRealTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace

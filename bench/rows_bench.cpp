@@ -14,9 +14,11 @@
 #include "ops/embedding.h"
 #include "ops/residual_add.h"
 #include "ops/rmsnorm.h"
+#include "ops/rope.h"
 #include "ops/router.h"
 #include "ops/select.h"
 #include "ops/swiglu.h"
+#include "ops/widen.h"
 #include "tensor/arena.h"
 
 namespace isobath {
@@ -46,7 +48,15 @@ std::vector<int32_t> every(int64_t rows, int64_t step) {
   for (size_t s = 0; s < index.size(); s++) index[s] = int32_t(int64_t(s) * step);
   return index;
 }
+// An array's first half as rows of bf16.
+Stored bf16(const F32& array) { return View<Bf16>{reinterpret_cast<Bf16*>(array.data), array.shape}; }
 CI32 view(const std::vector<int32_t>& v) { return {v.data(), {int64_t(v.size())}}; }
+
+std::vector<int32_t> positions(int64_t rows) {
+  std::vector<int32_t> position(static_cast<size_t>(rows));
+  for (size_t s = 0; s < position.size(); s++) position[s] = int32_t(s % 512);
+  return position;
+}
 
 // Of the bytes that the op itself says it must move.
 template <class F>
@@ -94,23 +104,68 @@ void rmsnorm_add(benchmark::State& state) {
   measure(state, [&] { rmsnorm_forward(a[1], a[3], {}, {a[0], {}, a[2]}, a[4], 1e-5f); });
 }
 
-void rmsnorm_back(benchmark::State& state) {  // with the second summand: three arrays read, one written
+void rmsnorm_add_save_bf16(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
-  const Arrays a{{N, D}, {N, D}, {N, D}, {N, D}, {N}, {D}, {D}, {kGradChunks, D}};
-  rmsnorm_forward(a[1], a[4], {}, {a[0], {}, a[2]}, a[5], 1e-5f);
-  measure(state, [&] { rmsnorm_backward(a[3], add_to(a[6]), a[1], {a[0], {}, a[2]}, a[5], a[4], a[7]); });
+  const Arrays a{{N, D}, {N, D}, {N, D}, {N, D}, {N}, {D}};
+  measure(state, [&] { rmsnorm_forward(a[1], a[4], bf16(a[3]), {bf16(a[0]), {}, a[2]}, a[5], 1e-5f); });
+}
+
+void rmsnorm_back(benchmark::State& state) {
+  const int64_t N = state.range(0), D = state.range(1);
+  const Arrays a{{N, D}, {N, D}, {N, D}, {N}, {D}, {D}, {kGradChunks, D}};
+  rmsnorm_forward(a[1], a[3], {}, {a[0], {}, {}}, a[4], 1e-5f);
+  measure(state, [&] { rmsnorm_backward(a[2], add_to(a[5]), a[1], a[0], a[4], a[3], a[6]); });
+}
+
+void rmsnorm_back_bf16(benchmark::State& state) {
+  const int64_t N = state.range(0), D = state.range(1);
+  const Arrays a{{N, D}, {N, D}, {N, D}, {N}, {D}, {D}, {kGradChunks, D}};
+  measure(state, [&] { rmsnorm_backward(a[2], add_to(a[5]), a[1], bf16(a[0]), a[4], a[3], a[6]); });
 }
 
 void swiglu(benchmark::State& state) {
   const int64_t N = state.range(0), F = state.range(1);
   const Arrays a{{N, F}, {N, 2 * F}};
-  measure(state, [&] { swiglu_forward(a[0], a[1]); });
+  measure(state, [&] { swiglu_forward(a[0], a[1], a[1]); });
 }
 
 void swiglu_back(benchmark::State& state) {
   const int64_t N = state.range(0), F = state.range(1);
   const Arrays a{{N, F}, {N, 2 * F}, {N, 2 * F}};
   measure(state, [&] { swiglu_backward(a[2], a[0], a[1]); });
+}
+
+void swiglu_bf16(benchmark::State& state) {
+  const int64_t N = state.range(0), F = state.range(1);
+  const Arrays a{{N, F}, {N, 2 * F}, {N, 2 * F}};
+  measure(state, [&] { swiglu_forward(a[0], bf16(a[2]), a[1]); });
+}
+
+void swiglu_back_bf16(benchmark::State& state) {
+  const int64_t N = state.range(0), F = state.range(1);
+  const Arrays a{{N, F}, {N, 2 * F}, {N, 2 * F}};
+  measure(state, [&] { swiglu_backward(a[2], a[0], bf16(a[1])); });
+}
+
+// Heads of 64 in place of queries, keys and values.
+void rope(benchmark::State& state) {
+  const int64_t N = state.range(0), D = state.range(1);
+  const Arrays a{{N, D}, {512, 64}};
+  const auto position = positions(N);
+  measure(state, [&] { rope_forward(a[0], a[0], view(position), a[1], D / 64); });
+}
+
+void rope_bf16(benchmark::State& state) {
+  const int64_t N = state.range(0), D = state.range(1);
+  const Arrays a{{N, D}, {512, 64}, {N, D}};
+  const auto position = positions(N);
+  measure(state, [&] { rope_forward(bf16(a[2]), a[0], view(position), a[1], D / 64); });
+}
+
+void widen_bf16(benchmark::State& state) {
+  const int64_t N = state.range(0), D = state.range(1);
+  const Arrays a{{N, D}, {N, D}};
+  measure(state, [&] { widen(a[0], bf16(a[1]).as<Bf16>()); });
 }
 
 void router(benchmark::State& state) {
@@ -141,14 +196,14 @@ void residual_add(benchmark::State& state) {  // to half of the rows, gated
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{2 * N, D}, {N, D}, {N, D}, {N}};
   const auto index = every(2 * N, 2);
-  measure(state, [&] { residual_add_forward(a[0], view(index), a[3], a[1], a[2]); });
+  measure(state, [&] { residual_add_forward(a[0], {}, view(index), a[3], a[1], a[2]); });
 }
 
 void residual_add_back(benchmark::State& state) {
   const int64_t N = state.range(0), D = state.range(1);
   const Arrays a{{2 * N, D}, {N, D}, {N, D}, {N, D}, {N}, {N}};
   const auto index = every(2 * N, 2);
-  measure(state, [&] { residual_add_backward(a[3], a[5], a[0], view(index), a[4], a[1], a[2]); });
+  measure(state, [&] { residual_add_backward(a[3], a[5], a[0], view(index), a[4], a[1]); });
 }
 
 void scatter(benchmark::State& state) {
@@ -205,9 +260,16 @@ BENCHMARK(read)->Apply(sizes);
 BENCHMARK(rmsnorm)->Apply(sizes);
 BENCHMARK(rmsnorm_gather_save)->Apply(sizes);
 BENCHMARK(rmsnorm_add)->Apply(sizes);
+BENCHMARK(rmsnorm_add_save_bf16)->Apply(sizes);
 BENCHMARK(rmsnorm_back)->Apply(sizes);
+BENCHMARK(rmsnorm_back_bf16)->Apply(sizes);
 BENCHMARK(swiglu)->Apply(sizes);
+BENCHMARK(swiglu_bf16)->Apply(sizes);
 BENCHMARK(swiglu_back)->Apply(sizes);
+BENCHMARK(swiglu_back_bf16)->Apply(sizes);
+BENCHMARK(rope)->Apply(sizes);
+BENCHMARK(rope_bf16)->Apply(sizes);
+BENCHMARK(widen_bf16)->Apply(sizes);
 BENCHMARK(router)->Apply(sizes);
 BENCHMARK(router_back_weight)->Apply(sizes);
 BENCHMARK(router_back_input)->Apply(sizes);

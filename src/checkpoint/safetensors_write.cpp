@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/float_formats.h"
 #include "base/json.h"
-#include "checkpoint/float_formats.h"
 #include "checkpoint/safetensors.h"
 
 namespace isobath {

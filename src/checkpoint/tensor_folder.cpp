@@ -4,9 +4,9 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/float_formats.h"
 #include "base/json.h"
 #include "base/parallel.h"
-#include "checkpoint/float_formats.h"
 #include "checkpoint/safetensors.h"
 
 namespace isobath {

@@ -15,8 +15,8 @@ namespace {
 struct Arguments {
   OptionFlags flags;
   int64_t context = 1024, batch = 4, vocab_size = 257, pairs = 0;
-  std::string models = "both", recompute = "none", html;
-  bool json = false, check = false, profile = false, scan = false;
+  std::string models = "both", recompute = "none", storage = "f32", pack = "step", html;
+  bool json = false, check = false, profile = false, scan = false, beside_plain = false;
   double seconds = 600;
 };
 
@@ -31,6 +31,7 @@ constexpr const char* kTrainFooter =
     "Examples:\n"
     "  isobath bench train                                width 384, 6 blocks, 4 x 1024 tokens\n"
     "  isobath bench train --hidden-size 768 --num-hidden-layers 12 --num-attention-heads 12 --batch 2 --profile\n"
+    "  isobath bench train --storage bf16 --beside-plain      what saving memory costs\n"
     "  isobath bench train --scan --html scan.html        against context, width, depth, batch and capacity\n"
     "Dense and Mixture-of-Depths steps take turns in one run, so that a busy machine slows both; ratios are medians "
     "of\n"
@@ -51,7 +52,10 @@ BenchSetup setup_of(const Arguments& a) {
   if (a.models == "dense") run.model = dense_twin(run.model);
   resolve(run.model, a.context);
   BenchSetup setup{.model = run.model, .batch = a.batch, .context = a.context};
-  setup.memory.recompute = *parse_name<Recompute>(a.recompute);
+  setup.memory = {.recompute = *parse_name<Recompute>(a.recompute),
+                  .storage = *parse_name<Storage>(a.storage),
+                  .packing = *parse_name<Packing>(a.pack)};
+  setup.beside_plain = a.beside_plain;
   setup.dense = a.models != "mod";
   setup.mod = a.models != "dense";
   require(!setup.mod || run.model.routed_blocks() > 0,
@@ -139,6 +143,12 @@ void add_sizes(CLI::App& command, Arguments& a) {
   command.add_option("--recompute", a.recompute, "as in train: what blocks run again instead of keeping it")
       ->check(CLI::IsMember(std::vector<std::string>(kNames<Recompute>.begin(), kNames<Recompute>.end())))
       ->capture_default_str();
+  command.add_option("--storage", a.storage, "as in train: the format of what is kept for the backward pass")
+      ->check(CLI::IsMember(std::vector<std::string>(kNames<Storage>.begin(), kNames<Storage>.end())))
+      ->capture_default_str();
+  command.add_option("--pack", a.pack, "as in train: when weights are packed for their products")
+      ->check(CLI::IsMember(std::vector<std::string>(kNames<Packing>.begin(), kNames<Packing>.end())))
+      ->capture_default_str();
   command.add_option("--pairs", a.pairs, "steps of each (5; with --scan at most 3 at each point)")->check(count);
   add_threads(command);
 }
@@ -148,6 +158,8 @@ void add_bench_train(CLI::App& bench, Run& run) {
   CLI::App* command = bench.add_subcommand("train", "Training steps, dense and Mixture-of-Depths, in one run");
   command->footer(kTrainFooter);
   add_sizes(*command, *a);
+  CLI::Option* plain =
+      command->add_flag("--beside-plain", a->beside_plain, "also steps without what saves memory, in turns");
   CLI::Option* models = command->add_option("--models", a->models, "both, or one alone, as for measuring its memory")
                             ->check(CLI::IsMember({"both", "dense", "mod"}))
                             ->capture_default_str();
@@ -155,7 +167,7 @@ void add_bench_train(CLI::App& bench, Run& run) {
   CLI::Option* check = command->add_flag("--check", a->check, "exit with 1 unless the goals hold");
   CLI::Option* scan =
       command->add_flag("--scan", a->scan, "against context, width, depth, batch and capacity, each alone");
-  scan->excludes(models)->excludes(profile)->excludes(check);
+  scan->excludes(models)->excludes(profile)->excludes(check)->excludes(plain);
   command->add_option("--seconds", a->seconds, "the scan takes at most about so long")
       ->check(above_0)
       ->check(finite)

@@ -7,8 +7,13 @@ namespace {
 
 constexpr double kPeakSeconds = 0.2;
 
-void add_step(ModelTimes& times, StepBench& bench, double peak_gflop_s) {
+void add_step(ModelTimes& times, StepBench& bench, std::optional<StepBench>& plain, double peak_gflop_s) {
   const StepTime step = bench.step();
+  if (plain) {
+    const StepTime other = plain->step();
+    times.over_plain.push_back(step.ms / other.ms);
+    times.cpu_over_plain.push_back(step.ms * step.core_share / (other.ms * other.core_share));
+  }
   times.step_ms.push_back(step.ms);
   times.parameter_ms.push_back(step.parameter_ms);
   times.core_share.push_back(step.core_share);
@@ -21,6 +26,8 @@ ModelTimes times_of(const StepBench& bench) {
           .parameter_ms = {},
           .core_share = {},
           .peak_share = {},
+          .over_plain = {},
+          .cpu_over_plain = {},
           .model_flops = bench.model_flops(),
           .utilisation_flops = bench.utilisation_flops(),
           .planned_bytes = bench.planned_bytes(),
@@ -49,17 +56,19 @@ PairBench::PairBench(const BenchSetup& setup) {
   if (setup.dense) {
     dense_.emplace(dense_twin(setup.model), setup.batch, setup.context, setup.memory);
     times_.dense = times_of(*dense_);
+    if (setup.beside_plain) plain_dense_.emplace(dense_twin(setup.model), setup.batch, setup.context);
   }
   if (setup.mod) {
     mod_.emplace(setup.model, setup.batch, setup.context, setup.memory);
     times_.mod = times_of(*mod_);
+    if (setup.beside_plain) plain_mod_.emplace(setup.model, setup.batch, setup.context);
   }
 }
 
 void PairBench::pair() {
   const MachinePeak peak = measure_machine_peak(kPeakSeconds);
-  if (dense_) add_step(*times_.dense, *dense_, peak.fma_gflop_s);
-  if (mod_) add_step(*times_.mod, *mod_, peak.fma_gflop_s);
+  if (dense_) add_step(*times_.dense, *dense_, plain_dense_, peak.fma_gflop_s);
+  if (mod_) add_step(*times_.mod, *mod_, plain_mod_, peak.fma_gflop_s);
   fma_gflop_s_.push_back(peak.fma_gflop_s);
   read_gb_s_.push_back(peak.read_gb_s);
   times_.peak = peak;

@@ -17,12 +17,14 @@ struct BenchSetup {
   int64_t batch = 4, context = 1024;
   bool dense = true, mod = true;  // which of the two models
   MemoryOptions memory = {};
+  bool beside_plain = false;  // in each turn also a step with the default MemoryOptions
   int64_t rows() const { return batch * context; }
 };
 
 // An entry per pair.
 struct ModelTimes {
   std::vector<double> step_ms, parameter_ms, core_share, peak_share;
+  std::vector<double> over_plain, cpu_over_plain;  // time, and time of all cores, over those of the plain step
   int64_t model_flops = 0, utilisation_flops = 0, planned_bytes = 0;
   std::optional<int64_t> anonymous_bytes;
 };
@@ -49,7 +51,7 @@ class PairBench {
  private:
   PairTimes times_;
   std::vector<double> fma_gflop_s_, read_gb_s_;
-  std::optional<StepBench> dense_, mod_;
+  std::optional<StepBench> dense_, mod_, plain_dense_, plain_mod_;
 };
 
 // What a step should reach (shares of peak, and time in proportion to FLOPs). Only those that can be judged at this

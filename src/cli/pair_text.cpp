@@ -25,6 +25,11 @@ std::string model_line(const char* name, const PairTimes& t, const ModelTimes& m
                      held);
 }
 
+std::string plain_line(const char* name, const ModelTimes& m) {
+  return fmt::format("{:<6} over a step that saves no memory: time {}, of the cores {}\n", name,
+                     spread(m.over_plain, 3), spread(m.cpu_over_plain, 3));
+}
+
 // How far the time follows the FLOPs, and what part of the difference lies in what costs by the parameter.
 std::string ratio_lines(const PairTimes& t) {
   const std::vector<double> ratio = t.time_ratio(), rows_ratio = t.rows_time_ratio();
@@ -57,6 +62,10 @@ nlohmann::json to_json(const PairTimes& t, const ModelTimes& m) {
                       {"planned_bytes", m.planned_bytes},
                       {"anonymous_bytes", nullptr}};
   if (m.anonymous_bytes) json["anonymous_bytes"] = *m.anonymous_bytes;
+  if (t.setup.beside_plain) {
+    json["over_plain"] = m.over_plain;
+    json["cpu_over_plain"] = m.cpu_over_plain;
+  }
   return json;
 }
 
@@ -72,6 +81,8 @@ std::string text_of(const PairTimes& t) {
   if (t.dense) text += model_line("dense", t, *t.dense);
   if (t.mod) text += model_line("MoD", t, *t.mod);
   if (t.both()) text += ratio_lines(t);
+  if (s.beside_plain && t.dense) text += plain_line("dense", *t.dense);
+  if (s.beside_plain && t.mod) text += plain_line("MoD", *t.mod);
   text += busy_line(t);
   return text;
 }
@@ -94,6 +105,8 @@ nlohmann::json to_json(const PairTimes& t) {
                         {"context", t.setup.context},
                         {"batch", t.setup.batch}}}};
   if (t.setup.memory.recompute != Recompute::kNone) json["config"]["recompute"] = name_of(t.setup.memory.recompute);
+  if (t.setup.memory.packing != Packing::kStep) json["config"]["pack"] = name_of(t.setup.memory.packing);
+  if (t.setup.memory.storage != Storage::kF32) json["config"]["storage"] = name_of(t.setup.memory.storage);
   if (t.dense) json["dense"] = to_json(t, *t.dense);
   if (t.mod) json["mod"] = to_json(t, *t.mod);
   if (t.both()) {

@@ -31,7 +31,8 @@ StepBench::StepBench(const ModelConfig& config, int64_t sequences, int64_t T, co
       products_(config, {.max_rows = sequences * T,
                          .exact = acts_.list_sizes(),
                          .head_rows = head_chunk(config, sequences * T),
-                         .backward = true}),
+                         .backward = true,
+                         .packing = memory.packing}),
       optimizer_(config, {}) {
   initialize(weights_, 1);
   products_.pack(weights_.weights());

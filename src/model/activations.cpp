@@ -65,30 +65,30 @@ void Activations::plan_blocks(const ModelConfig& c) {
   plan_.rewind(std::max(shared, plan_.bytes()));
 }
 
-template <class T>
-void Activations::add(int64_t l, const char* name, View<T>& view, Shape shape) {
-  plan_.add("block." + std::to_string(l) + "." + name, view, shape);
+template <class V, class... Format>
+void Activations::add(int64_t l, const char* name, V& view, Shape shape, Format... format) {
+  plan_.add("block." + std::to_string(l) + "." + name, view, shape, format...);
   block_bytes_[size_t(l)] += plan_.entries().back().bytes;
 }
 
 void Activations::plan_saved(const ModelConfig& c, int64_t l) {
-  add(l, "saved", block[size_t(l)].saved, {planned_rows(c, l, limits_, purpose_), c.hidden_size});
+  add(l, "saved", block[size_t(l)].saved, {planned_rows(c, l, limits_, purpose_), c.hidden_size}, memory_.storage);
 }
 
 void Activations::plan_block(const ModelConfig& c, int64_t l) {
   BlockActs& b = block[size_t(l)];
-  const bool train = purpose_ == Purpose::kTrain, routed = c.routed(l);
-  const int64_t S = planned_rows(c, l, limits_, purpose_);
-  const int64_t D = c.hidden_size, F = c.intermediate_size;
+  const bool train = purpose_ == Purpose::kTrain;
+  const int64_t S = planned_rows(c, l, limits_, purpose_), D = c.hidden_size;
   const Heads heads = c.heads();
+  const Storage storage = memory_.storage;
   add(l, "rstd1", b.rstd1, {S});
-  add(l, "qkv", b.qkv, {S, heads.qkv_cols()});
-  add(l, "o", b.o, {S, heads.q_cols()});
+  add(l, "qkv", b.qkv, {S, heads.qkv_cols()}, storage);
+  add(l, "o", b.o, {S, heads.q_cols()}, storage);
   if (train) add(l, "lse", b.lse, {S, heads.H});
-  add(l, "a", b.a, {S, D});
+  if (train) add(l, "z", b.z, {S, D}, storage);
   add(l, "rstd2", b.rstd2, {S});
-  add(l, "uv", b.uv, {S, 2 * F});
-  if (routed || !train) add(l, "m", b.m, {S, D});
+  add(l, "uv", b.uv, {S, 2 * c.intermediate_size}, storage);
+  if (train && c.routed(l)) add(l, "delta", b.delta, {S, D}, storage);
 }
 
 // Scores and choices outlive the pass in every purpose: pictures and statistics are made of them.
@@ -110,35 +110,49 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
 
 void Activations::plan_scratch(const ModelConfig& c) {
   Scratch& s = scratch;
-  const int64_t N = limits_.rows(), D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
-  int64_t S = 0;  // the longest list
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) S = std::max(S, planned_rows(c, l, limits_, purpose_));
-  const Heads heads = c.heads();
-  const int64_t chunk = head_chunk(c, N);
+  const int64_t N = limits_.rows(), D = c.hidden_size, P = c.predictor_width(), chunk = head_chunk(c, N);
   plan_.add("scratch.select", s.select, {N});
   if (c.has_predictor()) plan_.add("scratch.hidden", s.hidden, {N, P});
   if (purpose_ == Purpose::kTrain) {
     plan_.add("scratch.dpredicted", s.dpredicted, {N});
     plan_.add("scratch.partial", s.partial, {kGradChunks, std::max(D, 2 * P + 1)});
   }
-
   // The blocks' scratch and the head's never live together.
   const int64_t together = plan_.mark();
-  plan_.add("scratch.normed", s.normed, {S, D});
-  plan_.add("scratch.h", s.h, {S, F});
-  if (purpose_ == Purpose::kTrain) {
-    plan_.add("scratch.m", s.m, {S, D});
-    plan_.add("scratch.ddelta", s.ddelta, {S, D});
-    plan_.add("scratch.dz1", s.dz1, {S, D});
-    plan_.add("scratch.dz2", s.dz2, {S, D});
-    plan_.add("scratch.dnormed", s.dnormed, {S, D});
-    plan_.add("scratch.dqkv", s.dqkv, {S, heads.qkv_cols()});
-    plan_.add("scratch.dout", s.dout, {S, heads.q_cols()});
-  }
+  plan_block_scratch(c);
   plan_.rewind(together);
   plan_.add("scratch.logits", s.logits, {chunk, c.vocab_size});
   plan_.add("scratch.chunk_normed", s.chunk_normed, {chunk, D});
   plan_.add("scratch.chunk_rstd", s.chunk_rstd, {chunk});
+}
+
+void Activations::plan_block_scratch(const ModelConfig& c) {
+  Scratch& s = scratch;
+  const bool train = purpose_ == Purpose::kTrain;
+  const int64_t D = c.hidden_size, F = c.intermediate_size;
+  int64_t S = 0;  // the longest list
+  for (int64_t l = 0; l < c.num_hidden_layers; l++) S = std::max(S, planned_rows(c, l, limits_, purpose_));
+  const Heads heads = c.heads();
+  plan_.add("scratch.normed", s.normed, {S, D});
+  const int64_t passes = plan_.mark();
+  plan_.add("scratch.a", s.a, {S, D});
+  plan_.add("scratch.m", s.m, {S, D});
+  const int64_t forward_end = plan_.mark();
+  plan_.rewind(passes);
+  if (train) {
+    plan_.add("scratch.ddelta", s.ddelta, {S, D});
+    plan_.add("scratch.dz2", s.dz2, {S, D});
+  }
+  plan_.rewind(std::max(forward_end, plan_.mark()));
+  const int64_t halves = plan_.mark();
+  if (train) {
+    plan_.add("scratch.qkv", s.qkv, {S, heads.qkv_cols()});
+    plan_.add("scratch.o", s.o, {S, heads.q_cols()});
+  }
+  plan_.rewind(halves);
+  const int64_t rows = std::min(S, kMlpRows);
+  plan_.add("scratch.h", s.h, {rows, F});
+  if (memory_.storage != Storage::kF32) plan_.add("scratch.uv", s.uv, {rows, 2 * F});
 }
 
 }  // namespace isobath

@@ -38,8 +38,16 @@ enum class Recompute : uint8_t {
 template <>
 inline constexpr std::array kNames<Recompute>{"none", "blocks"};
 
+template <>
+inline constexpr std::array kNames<Storage>{"f32", "bf16"};
+
 struct MemoryOptions {
   Recompute recompute = Recompute::kNone;
+  // Of what a forward pass leaves for the backward pass: saved, qkv, o, z, uv, delta. With bf16 the forward pass itself
+  // goes on with the rounded numbers, so that gradients are those of what was computed. The residual stream, scores,
+  // gradients and all arithmetic stay fp32.
+  Storage storage = Storage::kF32;
+  Packing packing = Packing::kStep;  // of the weights (model/weights.h); no buffer here depends on it
 };
 
 // Rows of a batch that a layer works on: all of them, or the ones that a router chose.
@@ -79,28 +87,33 @@ struct RouterActs {
 };
 
 struct BlockActs {
-  F32 saved;  // (S,D) the rows' inputs
-  F32 rstd1;  // (S)
-  F32 qkv;    // (S,(H+2G)K) after RoPE
-  F32 o;      // (S,HK)
-  F32 lse;    // (S,H)
-  F32 a;      // (S,D) attention's output
-  F32 rstd2;  // (S)
-  F32 uv;     // (S,2F)
-  F32 m;      // (S,D) MLP's output: kept where the gate's gradient needs it; empty in dense blocks in training
+  Stored saved;  // (S,D) the rows' inputs
+  F32 rstd1;     // (S)
+  Stored qkv;    // (S,(H+2G)K) after RoPE
+  Stored o;      // (S,HK)
+  F32 lse;       // (S,H)
+  Stored z;      // (S,D) saved + attention's output, the second norm's input; empty in a forward pass
+  F32 rstd2;     // (S)
+  Stored uv;     // (S,2F)
+  Stored delta;  // (S,D) what the block adds before the gate: kept where the gate's gradient needs it, else empty
   RouterActs router;
   RowList list;  // of the last forward pass
 };
 
+// Rows of a list that go through the MLP together. What only lives within it, 3 F numbers a row, is there for so many
+// rows and stays in cache between the products; they are as many as a weight gradient is summed over at a time.
+inline constexpr int64_t kMlpRows = 512;
+
+// Buffers in a line live together; those of a block's forward pass share memory with those of its backward pass, those
+// of the attention half with those of the MLP half.
 struct Scratch {
   F32 normed;        // (S,D)
-  F32 h;             // (S,F)
-  F32 m;             // (S,D) of dense blocks in training
-  F32 ddelta;        // (S,D)
-  F32 dz1, dz2;      // (S,D)
-  F32 dnormed;       // (S,D)
-  F32 dqkv;          // (S,(H+2G)K)
-  F32 dout;          // (S,HK)
+  F32 a, m;          // (S,D) forward: outputs of attention and MLP
+  F32 ddelta, dz2;   // (S,D) backward
+  F32 qkv;           // (S,(H+2G)K) attention half: products' fp32 form of a bf16 qkv; its gradient
+  F32 o;             // (S,HK) attention half: products' fp32 form of a bf16 o; its gradient
+  F32 h;             // (kMlpRows,F) MLP half
+  F32 uv;            // (kMlpRows,2F) MLP half: products' fp32 form of a bf16 uv, and its gradient; empty if uv is fp32
   F32 partial;       // (kGradChunks, max(D, 2P+1))
   F32 dpredicted;    // (N)
   F32 hidden;        // (N,P) of the predictor
@@ -138,8 +151,10 @@ class Activations {
   void plan_block(const ModelConfig& config, int64_t l);
   void plan_router(const ModelConfig& config, int64_t l);
   void plan_scratch(const ModelConfig& config);
-  template <class T>
-  void add(int64_t l, const char* name, View<T>& view, Shape shape);  // a buffer of block l
+  void plan_block_scratch(const ModelConfig& config);
+  // A buffer of block l: an F32 or I32, or a Stored and its format.
+  template <class V, class... Format>
+  void add(int64_t l, const char* name, V& view, Shape shape, Format... format);
   bool blocks_share() const { return purpose_ == Purpose::kForward || recomputes(); }
   BatchLimits limits_;
   Purpose purpose_;

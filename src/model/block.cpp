@@ -9,6 +9,7 @@
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
+#include "ops/widen.h"
 
 namespace isobath {
 namespace {
@@ -40,31 +41,89 @@ void attend_to_cache(F32 o, CF32 qkv, const RowList& list, const Heads& heads, s
   if (filled > 0) attention_cached(o, qkv, {group, size_t(filled)}, heads);
 }
 
-// From the first norm, which is in scratch.normed, to the MLP's first product: what block_backward reads.
-void attention_and_gates(const BlockContext& c, BlockActs& b, std::span<KvSlot> slots) {
+// Products read and write fp32: a kept array itself where it is that, else its stand-in in scratch.
+F32 for_products(const Stored& kept, F32 stand_in) {
+  return kept.storage == Storage::kF32 ? kept.as<float>() : stand_in.slice(0, kept.rows());
+}
+
+// f(first row, rows) for the chunks that go through the MLP one after the other.
+template <class F>
+void for_mlp_chunks(int64_t S, F f) {
+  for (int64_t begin = 0; begin < S; begin += kMlpRows) f(begin, std::min(kMlpRows, S - begin));
+}
+
+// From the first norm, which is in scratch.normed, to attention's output in scratch.a.
+void attention_half(const BlockContext& c, BlockActs& b, std::span<KvSlot> slots) {
   const int64_t S = b.list.rows;
   const Heads heads = c.config.heads();
-  const F32 normed = c.scratch.normed.slice(0, S), saved = b.saved.slice(0, S);
-  const F32 qkv = b.qkv.slice(0, S), o = b.o.slice(0, S), a = b.a.slice(0, S);
-
-  c.products.qkv.forward(qkv, normed);  // (S,(H+2G)K)
-  rope_forward(qkv, b.list.position, c.rope, heads.H + heads.G);
+  const Stored qkv = b.qkv.slice(0, S), o = b.o.slice(0, S);
+  const F32 wide_qkv = for_products(qkv, c.scratch.qkv), wide_o = for_products(o, c.scratch.o);
+  c.products.qkv.forward(wide_qkv, c.scratch.normed.slice(0, S));  // (S,(H+2G)K)
+  rope_forward(qkv, wide_qkv, b.list.position, c.rope, heads.H + heads.G);
   if (slots.empty())
     attention_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), qkv, b.list.segment_begin, heads);
   else
-    attend_to_cache(o, qkv, b.list, heads, slots);  // (S,HK)
-  c.products.o.forward(a, o);                       // (S,D)
-
-  rmsnorm_forward(normed, b.rstd2.slice(0, S), {}, {.x = saved, .index = {}, .add = a}, c.weights.norm2,
-                  float(c.config.rms_norm_eps));
-  c.products.gate_up.forward(b.uv.slice(0, S), normed);  // (S,2F)
+    attend_to_cache(o.as<float>(), qkv.as<float>(), b.list, heads, slots);  // (S,HK)
+  if (o.storage == Storage::kBf16) widen(wide_o, o.as<Bf16>());
+  c.products.o.forward(c.scratch.a.slice(0, S), wide_o);  // (S,D)
 }
 
-void mlp_output(const BlockContext& c, const BlockActs& b, F32 m) {
+// m (S,D); left out: what block_backward reads, and no more.
+void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
   const int64_t S = b.list.rows;
-  const F32 h = c.scratch.h.slice(0, S);
-  swiglu_forward(h, b.uv.slice(0, S));  // (S,F)
-  c.products.down.forward(m, h);        // (S,D)
+  const F32 normed = c.scratch.normed.slice(0, S);
+  rmsnorm_forward(normed, b.rstd2.slice(0, S), b.z.empty() ? Stored{} : b.z.slice(0, S),
+                  {.x = b.saved.slice(0, S), .index = {}, .add = c.scratch.a.slice(0, S)}, c.weights.norm2,
+                  float(c.config.rms_norm_eps));
+  for_mlp_chunks(S, [&](int64_t begin, int64_t rows) {
+    const Stored uv = b.uv.slice(begin, rows);
+    const F32 wide_uv = for_products(uv, c.scratch.uv), h = c.scratch.h.slice(0, rows);
+    c.products.gate_up.forward(wide_uv, normed.slice(begin, rows));  // (rows,2F)
+    if (m.empty() && uv.storage == Storage::kF32) return;            // h is of no use, and uv is there unrounded
+    swiglu_forward(h, uv, wide_uv);                                  // (rows,F)
+    if (!m.empty()) c.products.down.forward(m.slice(begin, rows), h);
+  });
+}
+
+// da = ddelta + dz2, in place of ddelta; dz2 (S,D) is the gradient through the MLP.
+void mlp_backward(const BlockContext& c, const BlockActs& b, BlockWeights& g, F32 ddelta, F32 dz2) {
+  const int64_t S = b.list.rows;
+  const Scratch& s = c.scratch;
+  const F32 normed = s.normed.slice(0, S), rstd = b.rstd2.slice(0, S);
+  const CStored z = b.z.slice(0, S);
+  rmsnorm_apply(normed, z, c.weights.norm2, rstd);
+  for_mlp_chunks(S, [&](int64_t begin, int64_t rows) {
+    const Stored uv = b.uv.slice(begin, rows);
+    const F32 duv = for_products(uv, s.uv), h = s.h.slice(0, rows), ddelta_rows = ddelta.slice(begin, rows);
+    c.products.down.backward_input(h, ddelta_rows);  // dh (rows,F)
+    swiglu_backward(duv, h, uv);                     // h is h again
+    c.products.down.backward_weight(add_to(g.down), ddelta_rows, h);
+    c.products.gate_up.backward_input(dz2.slice(begin, rows), duv);
+    c.products.gate_up.backward_weight(add_to(g.gate_up()), duv, normed.slice(begin, rows));
+  });
+  rmsnorm_backward(dz2, add_to(g.norm2), dz2, z, c.weights.norm2, rstd,
+                   s.partial.reshaped({kGradChunks, c.config.hidden_size}));
+  scatter_add(ddelta, {}, dz2, {});
+}
+
+// dz1 (S,D) from da, which it may overwrite.
+void attention_backward_half(const BlockContext& c, const BlockActs& b, BlockWeights& g, F32 dz1, F32 da) {
+  const int64_t S = b.list.rows;
+  const Heads heads = c.config.heads();
+  const Scratch& s = c.scratch;
+  const F32 normed = s.normed.slice(0, S), dqkv = s.qkv.slice(0, S), dout = s.o.slice(0, S);
+  const F32 rstd = b.rstd1.slice(0, S), wide_o = for_products(b.o.slice(0, S), s.o);
+  const CStored saved = b.saved.slice(0, S), o = b.o.slice(0, S);
+  if (o.storage == Storage::kBf16) widen(wide_o, o.as<Bf16>());
+  c.products.o.backward_weight(add_to(g.o), da, wide_o);
+  c.products.o.backward_input(dout, da);  // where wide_o may have been
+  attention_backward(dqkv, dout, b.qkv.slice(0, S), o, b.lse.slice(0, S), b.list.segment_begin, heads);
+  rope_backward(dqkv, b.list.position, c.rope, heads.H + heads.G);
+  c.products.qkv.backward_input(dz1, dqkv);
+  rmsnorm_apply(normed, saved, c.weights.norm1, rstd);
+  c.products.qkv.backward_weight(add_to(g.qkv()), dqkv, normed);
+  rmsnorm_backward(dz1, add_to(g.norm1), dz1, saved, c.weights.norm1, rstd,
+                   s.partial.reshaped({kGradChunks, c.config.hidden_size}));
 }
 
 }  // namespace
@@ -72,12 +131,12 @@ void mlp_output(const BlockContext& c, const BlockActs& b, F32 m) {
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots) {
   const int64_t S = list.rows;
   b.list = list;
-  const F32 a = b.a.slice(0, S), m = (b.m.empty() ? c.scratch.m : b.m).slice(0, S);
+  const F32 a = c.scratch.a.slice(0, S), m = c.scratch.m.slice(0, S);
   if (S == 0) return {a, m};
   rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), b.saved.slice(0, S),
                   {.x = x, .index = list.index, .add = {}}, c.weights.norm1, float(c.config.rms_norm_eps));
-  attention_and_gates(c, b, slots);
-  mlp_output(c, b, m);
+  attention_half(c, b, slots);
+  mlp_half(c, b, m);
   return {a, m};
 }
 
@@ -86,39 +145,18 @@ void block_forward_again(const BlockContext& c, BlockActs& b) {
   if (S == 0) return;
   rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), {},
                   {.x = b.saved.slice(0, S), .index = {}, .add = {}}, c.weights.norm1, float(c.config.rms_norm_eps));
-  attention_and_gates(c, b, {});
-  if (!b.m.empty()) mlp_output(c, b, b.m.slice(0, S));
+  attention_half(c, b, {});
+  if (b.delta.empty()) return mlp_half(c, b, {});
+  const F32 a = c.scratch.a.slice(0, S), m = c.scratch.m.slice(0, S);
+  mlp_half(c, b, m);
+  residual_add_forward({}, b.delta.slice(0, S), {}, {}, a, m);
 }
 
 Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta) {
-  const int64_t S = b.list.rows;
-  const Heads heads = c.config.heads();
-  Scratch& s = c.scratch;
-  const F32 partial = s.partial.reshaped({kGradChunks, c.config.hidden_size});
-  const F32 normed = s.normed.slice(0, S), h = s.h.slice(0, S), dnormed = s.dnormed.slice(0, S);
-  const F32 dz1 = s.dz1.slice(0, S), dz2 = s.dz2.slice(0, S), dqkv = s.dqkv.slice(0, S), dout = s.dout.slice(0, S);
-  const CF32 saved = b.saved.slice(0, S), a = b.a.slice(0, S), o = b.o.slice(0, S);
-  const F32 uv = b.uv.slice(0, S);
-  if (S == 0) return {dz1, dz2};
-  const RmsNormIn in1{.x = saved, .index = {}, .add = {}}, in2{.x = saved, .index = {}, .add = a};
-
-  c.products.down.backward_input(h, ddelta);  // dh (S,F)
-  swiglu_backward(uv, h, uv);                 // duv in place of uv; h is h again
-  c.products.down.backward_weight(add_to(g.down), ddelta, h);
-  c.products.gate_up.backward_input(dnormed, uv);
-  rmsnorm_apply(normed, in2, c.weights.norm2, b.rstd2.slice(0, S));
-  c.products.gate_up.backward_weight(add_to(g.gate_up()), uv, normed);
-  rmsnorm_backward(dz2, add_to(g.norm2), dnormed, in2, c.weights.norm2, b.rstd2.slice(0, S), partial);
-  scatter_add(ddelta, {}, dz2, {});  // da = ddelta + dz2
-
-  c.products.o.backward_input(dout, ddelta);
-  c.products.o.backward_weight(add_to(g.o), ddelta, o);
-  attention_backward(dqkv, dout, b.qkv.slice(0, S), o, b.lse.slice(0, S), b.list.segment_begin, heads);
-  rope_backward(dqkv, b.list.position, c.rope, heads.H + heads.G);
-  c.products.qkv.backward_input(dnormed, dqkv);
-  rmsnorm_apply(normed, in1, c.weights.norm1, b.rstd1.slice(0, S));
-  c.products.qkv.backward_weight(add_to(g.qkv()), dqkv, normed);
-  rmsnorm_backward(dz1, add_to(g.norm1), dnormed, in1, c.weights.norm1, b.rstd1.slice(0, S), partial);
+  const F32 dz1 = ddelta, dz2 = c.scratch.dz2.slice(0, b.list.rows);
+  if (b.list.rows == 0) return {dz1, dz2};
+  mlp_backward(c, b, g, ddelta, dz2);
+  attention_backward_half(c, b, g, dz1, ddelta);
   return {dz1, dz2};
 }
 

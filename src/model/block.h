@@ -26,10 +26,11 @@ struct BlockContext {
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots);
 
 // With Recompute::kBlocks, before block_backward: the buffers of the block's last block_forward again, to the bit, from
-// b.saved and b.list. What backward does not read is left out: the MLP's second product of a block without b.m.
+// b.saved and b.list. What backward does not read is left out: the MLP's second product of a block without b.delta.
 void block_forward_again(const BlockContext& c, BlockActs& b);
 
-// delta's gradient in, gradients of x_list out as two summands; weight gradients are added.
+// delta's gradient in, gradients of x_list out as two summands, of which the first stands where ddelta was; weight
+// gradients are added.
 Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& gradient, F32 ddelta);
 
 }  // namespace isobath

@@ -6,11 +6,12 @@
 
 namespace isobath {
 
-void Model::prepare(int64_t rows, bool backward, std::vector<int64_t> exact) {
+void Model::prepare(int64_t rows, bool backward, std::vector<int64_t> exact, Packing packing) {
   Products::Sizes wanted = planned_;
   wanted.max_rows = std::max(wanted.max_rows, rows);
   wanted.head_rows = head_chunk(config(), wanted.max_rows);
   wanted.backward |= backward;
+  wanted.packing = packing;
   wanted.exact.insert(wanted.exact.end(), exact.begin(), exact.end());
   std::sort(wanted.exact.begin(), wanted.exact.end());
   wanted.exact.erase(std::unique(wanted.exact.begin(), wanted.exact.end()), wanted.exact.end());

@@ -14,7 +14,7 @@ class Model {
 
   // Plans the products for lists of up to `rows` rows, and packs. Call again after weights changed, or to ask for more:
   // what an earlier call asked for stays.
-  void prepare(int64_t rows, bool backward = false, std::vector<int64_t> exact = {});
+  void prepare(int64_t rows, bool backward = false, std::vector<int64_t> exact = {}, Packing packing = Packing::kStep);
 
   const ModelConfig& config() const { return weights.config(); }
   const Products::Sizes& planned() const { return planned_; }  // what `products` were planned for

@@ -57,7 +57,7 @@ void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const
       dense_forward(p.x(), p.batch, inner);
       continue;
     }
-    routed_forward(p.x(), p.router(l), b.router, p.batch, how, [&](CF32 x, const RowList& list) {
+    routed_forward(p.x(), p.router(l), b.router, b.delta, p.batch, how, [&](CF32 x, const RowList& list) {
       if (auxiliary.gradient != nullptr)
         auxiliary_loss(p.router(l), auxiliary.gradient->block[size_t(l)].router, b.router, x, p.batch, auxiliary.scale);
       return inner(x, list);
@@ -77,8 +77,8 @@ void backward_blocks(const Pass& p, Weights& gradient) {
     // block added: rows that it did not choose passed unchanged, the others were saved.
     if (p.config.norms_router_input()) restore_rows(p.x(), b.list.index, b.saved.slice(0, S));
     if (p.config.routed(l))
-      routed_backward(p.dx(), p.router(l), g.router, b.router, {b.a.slice(0, S), b.m.slice(0, S)}, b.saved.slice(0, S),
-                      p.x(), inner_backward);
+      routed_backward(p.dx(), p.router(l), g.router, b.router, b.delta.slice(0, S), b.saved.slice(0, S), p.x(),
+                      inner_backward);
     else
       dense_backward(p.dx(), p.acts.scratch, inner_backward);
   }
@@ -99,7 +99,7 @@ void head_chunk_loss(const Pass& p, int64_t begin, int64_t count, Weights* gradi
   const F32 dx = p.dx().slice(begin, count);
   p.products.head().backward_weight(add_to(dhead), logits, normed);
   p.products.head().backward_input(dx, logits);
-  rmsnorm_backward(dx, add_to(gradient->norm), dx, in, p.weights.norm, rstd,
+  rmsnorm_backward(dx, add_to(gradient->norm), dx, in.x, p.weights.norm, rstd,
                    s.partial.reshaped({kGradChunks, p.config.hidden_size}));
 }
 

@@ -37,7 +37,8 @@ PlanTable plan_table(const ModelConfig& c, const BatchLimits& limits, const Memo
                           {.max_rows = limits.rows(),
                            .exact = acts.list_sizes(),
                            .head_rows = head_chunk(c, limits.rows()),
-                           .backward = true},
+                           .backward = true,
+                           .packing = memory.packing},
                           Allocate::kNo);
   PlanTable table;
   table.block.resize(size_t(c.num_hidden_layers));

@@ -13,29 +13,33 @@
 namespace isobath {
 
 // inner(x, list) -> Delta
+// `delta`, if given, keeps what inner returns, for routed_backward.
 template <class Inner>
-void routed_forward(F32 x, const RouterContext& c, RouterActs& r, const Batch& batch, const Selection& how,
-                    Inner inner) {
+void routed_forward(F32 x, const RouterContext& c, RouterActs& r, Stored delta, const Batch& batch,
+                    const Selection& how, Inner inner) {
   choose_rows(c, r, x, batch, how);
-  const Delta delta = inner(x, r.list);
-  residual_add_forward(x, r.list.index, r.gate.slice(0, r.list.rows), delta.first, delta.second);
+  const int64_t S = r.list.rows;
+  const Delta sum = inner(x, r.list);
+  residual_add_forward(x, delta.empty() ? delta : delta.slice(0, S), r.list.index, r.gate.slice(0, S), sum.first,
+                       sum.second);
 }
 
 template <class Inner>
 void dense_forward(F32 x, const Batch& batch, Inner inner) {
   const RowList all{{}, batch.position, batch.segment_begin, batch.rows()};
   const Delta delta = inner(x, all);
-  residual_add_forward(x, {}, {}, delta.first, delta.second);
+  residual_add_forward(x, {}, {}, {}, delta.first, delta.second);
 }
 
 // inner_backward(ddelta) -> gradients of the list's inputs as two summands. `delta` and `saved` are what forward left:
 // the inner layer's output and the list's inputs; x the stream as it was scored, of router_input = normed, else unread.
+// In bf16, delta, saved and with them x are the rounded numbers: the scores were of those before rounding.
 template <class InnerBackward>
-void routed_backward(F32 dx, const RouterContext& c, RouterWeights& gradient, RouterActs& r, const Delta& delta,
-                     CF32 saved, CF32 x, InnerBackward inner_backward) {
+void routed_backward(F32 dx, const RouterContext& c, RouterWeights& gradient, RouterActs& r, CStored delta,
+                     CStored saved, CF32 x, InnerBackward inner_backward) {
   const int64_t S = r.list.rows, N = dx.rows();
   const F32 ddelta = c.scratch.ddelta.slice(0, S), dgate = r.dgate.slice(0, S), dscore = r.dscore.slice(0, N);
-  residual_add_backward(ddelta, dgate, dx, r.list.index, r.gate.slice(0, S), delta.first, delta.second);
+  residual_add_backward(ddelta, dgate, dx, r.list.index, r.gate.slice(0, S), delta);
   const bool learned = c.config.routing.router == Router::kLearned;
   if (learned) {
     gate_backward(dgate, dgate, r.score.slice(0, N), r.list.index, c.config.routing.gate);
@@ -54,7 +58,7 @@ void routed_backward(F32 dx, const RouterContext& c, RouterWeights& gradient, Ro
 template <class InnerBackward>
 void dense_backward(F32 dx, Scratch& scratch, InnerBackward inner_backward) {
   const F32 ddelta = scratch.ddelta.slice(0, dx.rows());
-  residual_add_backward(ddelta, {}, dx, {}, {}, {}, {});
+  residual_add_backward(ddelta, {}, dx, {}, {}, {});
   const Delta dlist = inner_backward(ddelta);
   scatter_add(dx, {}, dlist.first, dlist.second);
 }

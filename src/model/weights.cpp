@@ -124,16 +124,23 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
   for (int64_t l = 0; l < c.num_hidden_layers; l++) {
     BlockProducts& b = block_[size_t(l)];
     const std::string prefix = "packed." + std::to_string(l) + ".";
-    const auto add = [&](Linear& linear, const char* name, int64_t N, int64_t K) {
+    const auto add = [&](Linear& linear, const char* name, int64_t N, int64_t K, PackingRoom& room) {
       linear.plan(plan, prefix + name,
-                  {.N = N, .K = K, .max_rows = sizes.max_rows, .exact = sizes.exact, .backward = sizes.backward});
+                  {.N = N,
+                   .K = K,
+                   .max_rows = sizes.max_rows,
+                   .exact = sizes.exact,
+                   .backward = sizes.backward,
+                   .room = sizes.packing == Packing::kProduct ? &room : nullptr});
     };
-    add(b.qkv, "qkv", heads.qkv_cols(), D);
-    add(b.o, "o", D, heads.q_cols());
-    add(b.gate_up, "gate_up", 2 * F, D);
-    add(b.down, "down", D, F);
-    if (c.has_predictor() && c.routed(l)) add(b.fc1, "fc1", c.predictor_width(), D);
+    add(b.qkv, "qkv", heads.qkv_cols(), D, rooms_.qkv);
+    add(b.o, "o", D, heads.q_cols(), rooms_.o);
+    add(b.gate_up, "gate_up", 2 * F, D, rooms_.gate_up);
+    add(b.down, "down", D, F, rooms_.down);
+    if (c.has_predictor() && c.routed(l)) add(b.fc1, "fc1", c.predictor_width(), D, rooms_.fc1);
   }
+  for (PackingRoom* room : {&rooms_.qkv, &rooms_.o, &rooms_.gate_up, &rooms_.down, &rooms_.fc1})
+    if (room->needed > 0) plan.add("packed.room", room->bytes, {room->needed});
   const int64_t chunk[] = {sizes.head_rows};
   head_.plan(plan, "packed.head",
              {.N = c.vocab_size, .K = D, .max_rows = sizes.head_rows, .exact = chunk, .backward = sizes.backward});

@@ -104,7 +104,15 @@ void initialize(WeightSet& weights, uint64_t seed);
 // Number of weights without allocating them.
 int64_t count_weights(const ModelConfig& config);
 
-// The products over one set of weights, packed once per change. They share scratch: one runs at a time.
+// When weights are packed for their products.
+enum class Packing : uint8_t {
+  kStep,     // once per change: packed copies of all weights are kept beside the plain ones
+  kProduct,  // before a product, in room for the weights of one block: no copies are kept. The same bits
+};
+template <>
+inline constexpr std::array kNames<Packing>{"step", "product"};
+
+// The products over one set of weights. They share scratch: one runs at a time.
 struct BlockProducts {
   Linear qkv, o, gate_up, down, fc1;
 };
@@ -115,18 +123,24 @@ class Products {
     std::vector<int64_t> exact;  // list sizes that come at every step
     int64_t head_rows;           // rows of the head's chunk
     bool backward;
+    Packing packing = Packing::kStep;  // the head's weights are packed once in any case: it goes by chunks of rows
     bool operator==(const Sizes&) const = default;
   };
   Products(const ModelConfig& config, const Sizes& sizes, Allocate allocate = Allocate::kYes);
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
+  // After every change of the weights, which must stay where they are.
   void pack(const Weights& weights);
   const BlockProducts& block(int64_t l) const { return block_[size_t(l)]; }
   const Linear& head() const { return head_; }
   int64_t bytes() const { return bytes_; }
 
  private:
+  struct Rooms {
+    PackingRoom qkv, o, gate_up, down, fc1;
+  };
+  Rooms rooms_;
   std::vector<BlockProducts> block_;
   Linear head_;
   int64_t bytes_;

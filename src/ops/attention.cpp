@@ -7,8 +7,8 @@
 
 namespace isobath {
 namespace cpu {
-void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads& heads);
-void attention_backward(F32 dqkv, CF32 do_, CF32 qkv, CF32 o, CF32 lse, CI32 segment_begin, const Heads& heads);
+void attention_forward(Stored o, F32 lse, CStored qkv, CI32 segment_begin, const Heads& heads);
+void attention_backward(F32 dqkv, CF32 do_, CStored qkv, CStored o, CF32 lse, CI32 segment_begin, const Heads& heads);
 void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const Heads& heads);
 }  // namespace cpu
 
@@ -24,10 +24,12 @@ void check_shape(const char* op, const char* name, const Shape& found, const Sha
   require(found == expected, "{}: {} is {}, expected {}", op, name, found, expected);
 }
 
-void check_list(const char* op, CF32 qkv, CI32 segment_begin, const Heads& heads) {
+void check_list(const char* op, CStored o, CStored qkv, CI32 segment_begin, const Heads& heads) {
   check_heads(op, heads);
   const int64_t S = qkv.rows(), segments = segment_begin.numel() - 1;
   check_shape(op, "qkv", qkv.shape, {S, heads.qkv_cols()});
+  check_shape(op, "o", o.shape, {S, heads.q_cols()});
+  require(o.storage == qkv.storage, "{}: one of qkv and o is fp32 and one bf16; expected the same", op);
   require(segments >= 0 && segment_begin[0] == 0 && segment_begin[segments] == S,
           "{}: segment_begin {} must start at 0 and end at the {} rows of qkv", op, segment_begin.shape, S);
   for (int64_t i = 0; i < segments; i++)
@@ -71,21 +73,19 @@ int64_t cached_bytes(CF32 qkv, std::span<const CachedSegment> segments, const He
 
 }  // namespace
 
-void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads& heads) {
+void attention_forward(Stored o, F32 lse, CStored qkv, CI32 segment_begin, const Heads& heads) {
   const Work work("attention_forward", {.bytes = bytes_of(o, lse, qkv, segment_begin), .product = true});
-  check_list("attention_forward", qkv, segment_begin, heads);
-  check_shape("attention_forward", "o", o.shape, {qkv.rows(), heads.q_cols()});
+  check_list("attention_forward", o, qkv, segment_begin, heads);
   if (!lse.empty()) check_shape("attention_forward", "lse", lse.shape, {qkv.rows(), heads.H});
   if (qkv.device == Device::kCpu) return cpu::attention_forward(o, lse, qkv, segment_begin, heads);
   throw_no_device("attention_forward", qkv.device);
 }
 
-void attention_backward(F32 dqkv, CF32 do_, CF32 qkv, CF32 o, CF32 lse, CI32 segment_begin, const Heads& heads) {
+void attention_backward(F32 dqkv, CF32 do_, CStored qkv, CStored o, CF32 lse, CI32 segment_begin, const Heads& heads) {
   const Work work("attention_backward", {.bytes = bytes_of(dqkv, do_, qkv, o, lse, segment_begin), .product = true});
-  check_list("attention_backward", qkv, segment_begin, heads);
+  check_list("attention_backward", o, qkv, segment_begin, heads);
   check_shape("attention_backward", "dqkv", dqkv.shape, qkv.shape);
-  check_shape("attention_backward", "do_", do_.shape, {qkv.rows(), heads.q_cols()});
-  check_shape("attention_backward", "o", o.shape, do_.shape);
+  check_shape("attention_backward", "do_", do_.shape, o.shape);
   check_shape("attention_backward", "lse", lse.shape, {qkv.rows(), heads.H});
   if (qkv.device == Device::kCpu) return cpu::attention_backward(dqkv, do_, qkv, o, lse, segment_begin, heads);
   throw_no_device("attention_backward", qkv.device);

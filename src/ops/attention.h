@@ -3,6 +3,7 @@
 //   o[i,h] = sum_j p[i,h,j] v[j,g],   p[i,h,.] = softmax_j(<q[i,h], k[j,g]> / sqrt(K)),   g = h / (H/G)
 // where j runs over the rows of i's own segment up to and including i itself (list order is position order).
 // A row of `qkv` is H*K queries, G*K keys, G*K values.   o (S, H*K)   lse (S,H) = log-sum-exp, kept for backward.
+// qkv and o are fp32, or both bf16: widened as they are read, o rounded once, as it is written. All between is fp32.
 //
 // Bits: a query walks key blocks of kKeyBlock keys counted from the first key of its segment; every element is summed
 // in an order that depends on the key's place in the segment only. So a row's output has the same bits alone, among
@@ -13,7 +14,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tensor/view.h"
+#include "tensor/stored.h"
 
 namespace isobath {
 
@@ -29,8 +30,8 @@ struct Heads {
 
 // Training and uncached evaluation: the keys are the list's own. segment_begin (segments + 1), first 0, last S.
 // Empty segments are allowed. Every element of dqkv is written.
-void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads& heads);
-void attention_backward(F32 dqkv, CF32 do_, CF32 qkv, CF32 o, CF32 lse, CI32 segment_begin, const Heads& heads);
+void attention_forward(Stored o, F32 lse, CStored qkv, CI32 segment_begin, const Heads& heads);
+void attention_backward(F32 dqkv, CF32 do_, CStored qkv, CStored o, CF32 lse, CI32 segment_begin, const Heads& heads);
 
 // Generation: the keys of a segment stand in a cache, rows of G*K floats. The segment's queries are rows
 // [query_begin, query_begin + query_count) of qkv; their own keys are already the last query_count of key_count rows.

@@ -34,15 +34,17 @@ struct alignas(64) BackwardScratch {
   float lse[kQueryTile], delta[kQueryTile], limit[kQueryTile], one[kQueryTile];
 };
 
-float Dot(const float* a, const float* b, int64_t n) {
+template <class T>
+float Dot(const float* a, const T* b, int64_t n) {
   const Full d;
   const int64_t lanes = int64_t(hn::Lanes(d));
   auto sum = hn::Zero(d);
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) sum = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sum);
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < n; i++) total += a[i] * b[i];
-  return total;
+  for (; i + lanes <= n; i += lanes) sum = hn::MulAdd(hn::LoadU(d, a + i), load_stored(d, b + i), sum);
+  const hn::CappedTag<float, 1> one;
+  auto total = hn::Set(one, hn::GetLane(hn::SumOfLanes(d, sum)));
+  for (; i < n; i++) total = hn::MulAdd(hn::LoadU(one, a + i), load_stored(one, b + i), total);
+  return hn::GetLane(total);
 }
 
 void AddRow(float* to, const float* row, int64_t n) {
@@ -98,9 +100,11 @@ int64_t AddKeyGradient(float* to, int64_t to_stride, BackwardScratch& s, const f
   return multiply_adds;
 }
 
-void LoadTile(const BackwardSegment& in, BackwardScratch& s, int64_t stride, int64_t padded, const QueryTile& tile,
+template <class T>
+void LoadTile(const BackwardSegment<T>& in, BackwardScratch& s, int64_t stride, int64_t padded, const QueryTile& tile,
               float score_scale) {
-  const float *q_rows[kQueryTile], *do_rows[kQueryTile];
+  const T* q_rows[kQueryTile];
+  const float* do_rows[kQueryTile];
   for (int64_t r = 0; r < tile.rows; r++) {
     const int64_t row = (tile.first + r) / in.group, head = (tile.first + r) % in.group;
     q_rows[r] = in.q + row * in.qkv_stride + head * in.K;
@@ -116,7 +120,8 @@ void LoadTile(const BackwardSegment& in, BackwardScratch& s, int64_t stride, int
   PackRows(s.do_, padded, do_rows, tile.rows, in.K);
 }
 
-int64_t RunTile(const BackwardSegment& in, BackwardScratch& s, const QueryTile& tile) {
+template <class T>
+int64_t RunTile(const BackwardSegment<T>& in, BackwardScratch& s, const QueryTile& tile) {
   const Full d;
   const int64_t K = in.K, padded = round_up(K, kColumnStep), stride = round_up(tile.rows, kColumnStep);
   const float score_scale = float(1 / std::sqrt(double(K)));
@@ -124,7 +129,7 @@ int64_t RunTile(const BackwardSegment& in, BackwardScratch& s, const QueryTile& 
   int64_t multiply_adds = 0;
   for (int64_t first_key = 0; first_key < tile.keys(); first_key += kKeyBlock) {
     const int64_t keys = std::min(kKeyBlock, tile.keys() - first_key), at = first_key * in.qkv_stride;
-    const float *key_rows[kKeyBlock], *value_rows[kKeyBlock];
+    const T *key_rows[kKeyBlock], *value_rows[kKeyBlock];
     for (int64_t j = 0; j < keys; j++) {
       key_rows[j] = in.key + at + j * in.qkv_stride;
       value_rows[j] = in.value + at + j * in.qkv_stride;
@@ -148,7 +153,8 @@ int64_t RunTile(const BackwardSegment& in, BackwardScratch& s, const QueryTile& 
   return multiply_adds;
 }
 
-void BackwardHead(const BackwardSegment& in) {
+template <class T>
+void BackwardHead(const BackwardSegment<T>& in) {
   BackwardScratch s;
   std::fill_n(s.one, kQueryTile, 1.0f);
   for (int64_t row = 0; row < in.rows; row++) {
@@ -161,6 +167,8 @@ void BackwardHead(const BackwardSegment& in) {
     multiply_adds += RunTile(in, s, {first, std::min(kQueryTile, queries - first), in.group, 0});
   count_multiply_adds(multiply_adds);
 }
+void BackwardHeadF32(const BackwardSegment<float>& in) { BackwardHead(in); }
+void BackwardHeadBf16(const BackwardSegment<Bf16>& in) { BackwardHead(in); }
 
 }  // namespace
 }  // namespace isobath::cpu::HWY_NAMESPACE
@@ -169,31 +177,40 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace isobath::cpu {
 
-HWY_EXPORT(BackwardHead);
+HWY_EXPORT(BackwardHeadF32);
+HWY_EXPORT(BackwardHeadBf16);
+void backward_head(const BackwardSegment<float>& in) { HWY_DYNAMIC_DISPATCH(BackwardHeadF32)(in); }
+void backward_head(const BackwardSegment<Bf16>& in) { HWY_DYNAMIC_DISPATCH(BackwardHeadBf16)(in); }
 
-void attention_backward(F32 dqkv, CF32 do_, CF32 qkv, CF32 o, CF32 lse, CI32 segment_begin, const Heads& heads) {
+template <class T>
+void backward_list(F32 dqkv, CF32 do_, View<const T> qkv, View<const T> o, CF32 lse, CI32 segment_begin,
+                   const Heads& heads) {
   const int64_t H = heads.H, G = heads.G, K = heads.K, group = H / G;
   const int64_t segments = segment_begin.numel() - 1;
   parallel_tasks(segments * G, [&](int64_t task) {
     const int64_t i = task / G, g = task % G, row = segment_begin[i];
     const int64_t q = g * group * K, key = H * K + g * K, value = key + heads.kv_cols();
-    HWY_DYNAMIC_DISPATCH(BackwardHead)
-    ({.q = qkv.row(row) + q,
-      .key = qkv.row(row) + key,
-      .value = qkv.row(row) + value,
-      .dq = dqkv.row(row) + q,
-      .dkey = dqkv.row(row) + key,
-      .dvalue = dqkv.row(row) + value,
-      .qkv_stride = heads.qkv_cols(),
-      .o = o.row(row) + q,
-      .do_ = do_.row(row) + q,
-      .lse = lse.row(row) + g * group,
-      .o_stride = heads.q_cols(),
-      .lse_stride = H,
-      .rows = segment_begin[i + 1] - row,
-      .group = group,
-      .K = K});
+    backward_head(BackwardSegment<T>{.q = qkv.row(row) + q,
+                                     .key = qkv.row(row) + key,
+                                     .value = qkv.row(row) + value,
+                                     .dq = dqkv.row(row) + q,
+                                     .dkey = dqkv.row(row) + key,
+                                     .dvalue = dqkv.row(row) + value,
+                                     .qkv_stride = heads.qkv_cols(),
+                                     .o = o.row(row) + q,
+                                     .do_ = do_.row(row) + q,
+                                     .lse = lse.row(row) + g * group,
+                                     .o_stride = heads.q_cols(),
+                                     .lse_stride = H,
+                                     .rows = segment_begin[i + 1] - row,
+                                     .group = group,
+                                     .K = K});
   });
+}
+
+void attention_backward(F32 dqkv, CF32 do_, CStored qkv, CStored o, CF32 lse, CI32 segment_begin, const Heads& heads) {
+  with_format(
+      qkv, [&]<class T>(View<const T> rows) { backward_list(dqkv, do_, rows, o.as<T>(), lse, segment_begin, heads); });
 }
 
 }  // namespace isobath::cpu

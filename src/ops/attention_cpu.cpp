@@ -70,7 +70,8 @@ void SoftmaxBlock(D d, ForwardScratch& s, int64_t at, int64_t stride, const Quer
 
 // o = o / sum. Adding zero makes -0 into +0: the masked keys of a block, whose products are 0, may or may not have
 // done so already, which depends on the tile.
-void FinishHead(const ForwardSegment& in, const ForwardScratch& s, int64_t head, int64_t stride, int64_t padded,
+template <class T>
+void FinishHead(const ForwardSegment<T>& in, const ForwardScratch& s, int64_t head, int64_t stride, int64_t padded,
                 const QueryTile& tile) {
   const Full d;
   for (int64_t r = 0; r < tile.rows; r++) {
@@ -81,35 +82,39 @@ void FinishHead(const ForwardSegment& in, const ForwardScratch& s, int64_t head,
     HWY_ALIGN float result[kMaxHeadDim];
     for (int64_t n = 0; n < in.K; n += int64_t(hn::Lanes(d)))
       hn::Store(hn::MulAdd(hn::Load(d, o + n), scale, hn::Zero(d)), d, result + n);
-    std::memcpy(in.o + row * in.o_stride + h * in.K, result, size_t(in.K) * sizeof(float));
+    StoreRow(in.o + row * in.o_stride + h * in.K, result, in.K);
     if (in.lse != nullptr)
       in.lse[row * in.lse_stride + h] = float((double(max) + std::log2(double(sum))) * std::numbers::ln2);
   }
 }
 
 // Where a product reads `count` rows of keys or values: in place, or in a copy, which pays when many queries use it and
-// is needed where rows end within a vector.
+// is needed where rows end within a vector or are not fp32.
+template <class T>
 struct Rows {
-  const float* data;
+  const T* data;
   int64_t stride;
 };
 
-Rows PrepareRows(ForwardScratch& s, Rows from, int64_t count, int64_t K, bool copy) {
-  if (!copy) return from;
-  const float* rows[kKeyBlock];
+template <class T>
+Rows<float> PrepareRows(ForwardScratch& s, Rows<T> from, int64_t count, int64_t K, bool copy) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (!copy) return from;
+  }
+  const T* rows[kKeyBlock];
   for (int64_t j = 0; j < count; j++) rows[j] = from.data + j * from.stride;
   const int64_t padded = round_up(K, kColumnStep);
   PackRows(s.rows, padded, rows, count, K);
   return {s.rows, padded};
 }
 
-template <class D>
-void RunTile(D d, const ForwardSegment& in, const QueryTile& tile) {
+template <class D, class T>
+void RunTile(D d, const ForwardSegment<T>& in, const QueryTile& tile) {
   const Full full;
   ForwardScratch s;
   const int64_t K = in.K, padded = round_up(K, kColumnStep), stride = round_up(tile.rows, kColumnStep);
   for (int64_t head = 0; head < in.kv_heads; head++) {
-    const float* rows[kQueryTile];
+    const T* rows[kQueryTile];
     for (int64_t r = 0; r < tile.rows; r++)
       rows[r] = in.q + (tile.first + r) / in.group * in.q_stride + (head * in.group + (tile.first + r) % in.group) * K;
     PackTransposed(s.q + head * stride * K, stride, rows, tile.rows, K,
@@ -128,7 +133,8 @@ void RunTile(D d, const ForwardSegment& in, const QueryTile& tile) {
     for (int64_t j = first_key; j < end_key; j += step)
       for (int64_t head = 0; head < in.kv_heads; head++) {
         const int64_t keys = std::min(step, end_key - j), at = head * stride;
-        const Rows key = PrepareRows(s, {in.key + j * in.kv_stride + head * K, in.kv_stride}, keys, K, copy);
+        const Rows<T> at_key{in.key + j * in.kv_stride + head * K, in.kv_stride};
+        const Rows<float> key = PrepareRows(s, at_key, keys, K, copy);
         multiply_adds += ScoreProduct(d, s.p + at * kKeyBlock + (j - first_key) * stride, stride, key.data, key.stride,
                                       s.q + at * K, tile, j, keys, K);
       }
@@ -137,7 +143,8 @@ void RunTile(D d, const ForwardSegment& in, const QueryTile& tile) {
     for (int64_t j = first_key; j < end_key; j += step)
       for (int64_t head = 0; head < in.kv_heads; head++) {
         const int64_t keys = std::min(step, end_key - j), at = head * stride;
-        const Rows value = PrepareRows(s, {in.value + j * in.kv_stride + head * K, in.kv_stride}, keys, K, copy);
+        const Rows<T> at_value{in.value + j * in.kv_stride + head * K, in.kv_stride};
+        const Rows<float> value = PrepareRows(s, at_value, keys, K, copy);
         const float* scale = j == 0 ? nullptr : j == first_key ? s.correction + at : s.one;
         multiply_adds +=
             MixProduct(full, s.o + at * padded, padded, scale, s.p + at * kKeyBlock + (j - first_key) * stride, stride,
@@ -148,10 +155,13 @@ void RunTile(D d, const ForwardSegment& in, const QueryTile& tile) {
   count_multiply_adds(multiply_adds);
 }
 
-void ForwardTile(const ForwardSegment& in, const QueryTile& tile) {
+template <class T>
+void ForwardTile(const ForwardSegment<T>& in, const QueryTile& tile) {
   if (tile.rows <= int64_t(hn::Lanes(Short()))) return RunTile(Short(), in, tile);
   RunTile(Full(), in, tile);
 }
+void ForwardTileF32(const ForwardSegment<float>& in, const QueryTile& tile) { ForwardTile(in, tile); }
+void ForwardTileBf16(const ForwardSegment<Bf16>& in, const QueryTile& tile) { ForwardTile(in, tile); }
 
 }  // namespace
 }  // namespace isobath::cpu::HWY_NAMESPACE
@@ -160,11 +170,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace isobath::cpu {
 
-HWY_EXPORT(ForwardTile);
+HWY_EXPORT(ForwardTileF32);
+HWY_EXPORT(ForwardTileBf16);
+void forward_tile(const ForwardSegment<float>& in, const QueryTile& tile) {
+  HWY_DYNAMIC_DISPATCH(ForwardTileF32)(in, tile);
+}
+void forward_tile(const ForwardSegment<Bf16>& in, const QueryTile& tile) {
+  HWY_DYNAMIC_DISPATCH(ForwardTileBf16)(in, tile);
+}
 
 // Tiles are counted from the first query of their segment. A slot of kQueryTile queries of the whole list runs the
 // tiles that begin in it, so that many short segments make few tasks and one long one makes many.
-void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads& heads) {
+template <class T>
+void forward_list(View<T> o, F32 lse, View<const T> qkv, CI32 segment_begin, const Heads& heads) {
   const int64_t H = heads.H, G = heads.G, K = heads.K;
   const int64_t segments = segment_begin.numel() - 1, group = H / G;
   const int64_t slots = round_up(qkv.rows() * group, kQueryTile) / kQueryTile;
@@ -178,23 +196,27 @@ void attention_forward(F32 o, F32 lse, CF32 qkv, CI32 segment_begin, const Heads
       const int64_t skipped = std::max<int64_t>(0, slot_begin - row * group);
       const int64_t first = round_up(skipped, kQueryTile);
       if (first >= queries || row * group + first >= slot_end) continue;
-      const float* at = qkv.row(row);
-      const ForwardSegment in{.q = at + g * group * K,
-                              .q_stride = heads.qkv_cols(),
-                              .key = at + H * K + g * K,
-                              .value = at + H * K + heads.kv_cols() + g * K,
-                              .kv_stride = heads.qkv_cols(),
-                              .o = o.row(row) + g * group * K,
-                              .lse = lse.empty() ? nullptr : lse.row(row) + g * group,
-                              .o_stride = heads.q_cols(),
-                              .lse_stride = H,
-                              .kv_heads = 1,
-                              .group = group,
-                              .offset = 0,
-                              .K = K};
-      HWY_DYNAMIC_DISPATCH(ForwardTile)(in, {first, std::min(kQueryTile, queries - first), group, 0});
+      const T* at = qkv.row(row);
+      const ForwardSegment<T> in{.q = at + g * group * K,
+                                 .q_stride = heads.qkv_cols(),
+                                 .key = at + H * K + g * K,
+                                 .value = at + H * K + heads.kv_cols() + g * K,
+                                 .kv_stride = heads.qkv_cols(),
+                                 .o = o.row(row) + g * group * K,
+                                 .lse = lse.empty() ? nullptr : lse.row(row) + g * group,
+                                 .o_stride = heads.q_cols(),
+                                 .lse_stride = H,
+                                 .kv_heads = 1,
+                                 .group = group,
+                                 .offset = 0,
+                                 .K = K};
+      forward_tile(in, {first, std::min(kQueryTile, queries - first), group, 0});
     }
   });
+}
+
+void attention_forward(Stored o, F32 lse, CStored qkv, CI32 segment_begin, const Heads& heads) {
+  with_format(qkv, [&]<class T>(View<const T> rows) { forward_list(o.as<T>(), lse, rows, segment_begin, heads); });
 }
 
 // How many key/value heads of a segment one task takes. Bits do not depend on it, so it may follow the threads.
@@ -217,20 +239,20 @@ void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, 
     const int64_t g = task % parts * together, first = task / parts % tiles * kQueryTile;
     const int64_t queries = segment.query_count * group, offset = segment.key_count - segment.query_count;
     if (first >= queries) return;
-    const ForwardSegment in{.q = qkv.row(segment.query_begin) + g * group * K,
-                            .q_stride = heads.qkv_cols(),
-                            .key = segment.key + g * K,
-                            .value = segment.value + g * K,
-                            .kv_stride = heads.kv_cols(),
-                            .o = o.row(segment.query_begin) + g * group * K,
-                            .lse = nullptr,
-                            .o_stride = heads.q_cols(),
-                            .lse_stride = 0,
-                            .kv_heads = std::min(together, G - g),
-                            .group = group,
-                            .offset = offset,
-                            .K = K};
-    HWY_DYNAMIC_DISPATCH(ForwardTile)(in, {first, std::min(kQueryTile, queries - first), group, offset});
+    const ForwardSegment<float> in{.q = qkv.row(segment.query_begin) + g * group * K,
+                                   .q_stride = heads.qkv_cols(),
+                                   .key = segment.key + g * K,
+                                   .value = segment.value + g * K,
+                                   .kv_stride = heads.kv_cols(),
+                                   .o = o.row(segment.query_begin) + g * group * K,
+                                   .lse = nullptr,
+                                   .o_stride = heads.q_cols(),
+                                   .lse_stride = 0,
+                                   .kv_heads = std::min(together, G - g),
+                                   .group = group,
+                                   .offset = offset,
+                                   .K = K};
+    forward_tile(in, {first, std::min(kQueryTile, queries - first), group, offset});
   });
 }
 

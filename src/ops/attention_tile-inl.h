@@ -13,10 +13,13 @@
 #include <cstring>
 
 #include "ops/attention_tile.h"
+#include "ops/stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace isobath::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using isobath::HWY_NAMESPACE::load_stored;
+using isobath::HWY_NAMESPACE::store_stored;
 
 // Full vectors never exceed kColumnStep lanes, so that columns are skipped alike on every target. Tiles of a few
 // queries use short ones: a lane's arithmetic does not depend on the width of its vector.
@@ -183,19 +186,39 @@ int64_t MixProduct(D d, float* c, int64_t c_stride, const float* scale, const fl
   return multiply_adds;
 }
 
-// What follows copies up to kQueryTile rows of K floats that lie anywhere.
+// What follows copies up to kQueryTile rows of K numbers that lie anywhere, and widens them.
+
+HWY_INLINE void CopyRow(float* to, const float* row, int64_t K) { std::memcpy(to, row, size_t(K) * sizeof(float)); }
+HWY_INLINE void CopyRow(float* to, const Bf16* row, int64_t K) {
+  const Full d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t k = 0;
+  for (; k + lanes <= K; k += lanes) hn::StoreU(load_stored(d, row + k), d, to + k);
+  for (; k < K; k++) to[k] = to_f32(row[k]);
+}
+
+// The way back: K numbers that are written to memory, rounded if it is bf16.
+HWY_INLINE void StoreRow(float* to, const float* row, int64_t K) { CopyRow(to, row, K); }
+HWY_INLINE void StoreRow(Bf16* to, const float* row, int64_t K) {
+  const Full d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t k = 0;
+  for (; k + lanes <= K; k += lanes) store_stored(hn::LoadU(d, row + k), d, to + k);
+  for (; k < K; k++) to[k] = to_stored<Bf16>(row[k]);
+}
 
 // to (rows, stride) row by row, columns [K, stride) zero.
-HWY_INLINE void PackRows(float* to, int64_t stride, const float* const* rows, int64_t count, int64_t K) {
+template <class T>
+HWY_INLINE void PackRows(float* to, int64_t stride, const T* const* rows, int64_t count, int64_t K) {
   for (int64_t r = 0; r < count; r++) {
-    std::memcpy(to + r * stride, rows[r], size_t(K) * sizeof(float));
+    CopyRow(to + r * stride, rows[r], K);
     std::fill(to + r * stride + K, to + (r + 1) * stride, 0.0f);
   }
 }
 
 // to (K, stride) = rows^T * scale, columns [count, stride) zero.
-HWY_INLINE void PackTransposed(float* to, int64_t stride, const float* const* rows, int64_t count, int64_t K,
-                               float scale) {
+template <class T>
+HWY_INLINE void PackTransposed(float* to, int64_t stride, const T* const* rows, int64_t count, int64_t K, float scale) {
   for (int64_t k = 0; k < K; k++) std::fill(to + k * stride + count, to + (k + 1) * stride, 0.0f);
   int64_t r = 0;
 #if HWY_TARGET != HWY_SCALAR  // squares of 4 x 4 in registers
@@ -204,8 +227,10 @@ HWY_INLINE void PackTransposed(float* to, int64_t stride, const float* const* ro
   for (; r + 4 <= count; r += 4) {
     int64_t k = 0;
     for (; k + 4 <= K; k += 4) {
-      const auto a = hn::Mul(hn::LoadU(d, rows[r] + k), factor), b = hn::Mul(hn::LoadU(d, rows[r + 1] + k), factor);
-      const auto c = hn::Mul(hn::LoadU(d, rows[r + 2] + k), factor), e = hn::Mul(hn::LoadU(d, rows[r + 3] + k), factor);
+      const auto a = hn::Mul(load_stored(d, rows[r] + k), factor);
+      const auto b = hn::Mul(load_stored(d, rows[r + 1] + k), factor);
+      const auto c = hn::Mul(load_stored(d, rows[r + 2] + k), factor);
+      const auto e = hn::Mul(load_stored(d, rows[r + 3] + k), factor);
       const auto ab_lower = hn::InterleaveLower(d, a, b), ab_upper = hn::InterleaveUpper(d, a, b);
       const auto ce_lower = hn::InterleaveLower(d, c, e), ce_upper = hn::InterleaveUpper(d, c, e);
       float* at = to + k * stride + r;
@@ -215,11 +240,11 @@ HWY_INLINE void PackTransposed(float* to, int64_t stride, const float* const* ro
       hn::Store(hn::ConcatUpperUpper(d, ce_upper, ab_upper), d, at + 3 * stride);
     }
     for (; k < K; k++)
-      for (int64_t i = r; i < r + 4; i++) to[k * stride + i] = rows[i][k] * scale;
+      for (int64_t i = r; i < r + 4; i++) to[k * stride + i] = to_f32(rows[i][k]) * scale;
   }
 #endif
   for (; r < count; r++)
-    for (int64_t k = 0; k < K; k++) to[k * stride + r] = rows[r][k] * scale;
+    for (int64_t k = 0; k < K; k++) to[k * stride + r] = to_f32(rows[r][k]) * scale;
 }
 
 }  // namespace isobath::cpu::HWY_NAMESPACE

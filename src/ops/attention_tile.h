@@ -37,23 +37,27 @@ struct QueryTile {
 };
 
 // Everything a kernel needs to run the tiles of one segment and of `kv_heads` key/value heads side by side. The rows of
-// a pointer are its stride apart; it stands at the segment's first row and the first of these heads.
+// a pointer are its stride apart; it stands at the segment's first row and the first of these heads. T: float or Bf16.
+template <class T>
 struct ForwardSegment {
-  const float* q;
+  const T* q;
   int64_t q_stride;
-  const float *key, *value;
+  const T *key, *value;
   int64_t kv_stride;
-  float *o, *lse;  // lse: null if it is not wanted
+  T* o;
+  float* lse;  // null if it is not wanted
   int64_t o_stride, lse_stride;
   int64_t kv_heads, group, offset, K;
 };
 
 // The same for one key/value head, backward.
+template <class T>
 struct BackwardSegment {
-  const float *q, *key, *value;
+  const T *q, *key, *value;
   float *dq, *dkey, *dvalue;
   int64_t qkv_stride;
-  const float *o, *do_, *lse;
+  const T* o;
+  const float *do_, *lse;
   int64_t o_stride, lse_stride;
   int64_t rows, group, K;
 };

@@ -36,6 +36,7 @@ struct Linear::State {
   std::string name;
   int64_t N, K, max_rows;
   bool backward;
+  PackingRoom* room;
   std::vector<int64_t> rows;  // ascending, from 1
   cpu::LinearProducts products;
   bool packed = false;
@@ -46,8 +47,9 @@ struct Linear::State {
         K(sizes.K),
         max_rows(sizes.max_rows),
         backward(sizes.backward),
+        room(sizes.room),
         rows(planned_rows(sizes)),
-        products(N, K, rows, backward) {}
+        products(N, K, rows, backward, room) {}
 
   void check(const char* op, CF32 y, CF32 x) const {
     require(packed, "{}: {} is used before pack()", op, name);
@@ -97,11 +99,12 @@ void Linear::plan(Plan& plan, const std::string& name, const Sizes& sizes) {
 
 void Linear::pack(CF32 W) {
   require(state_ != nullptr && state_->products.bound(), "linear: pack() before plan() and its arena");
-  const Work work("linear_pack", {.bytes = (state_->backward ? 3 : 2) * bytes_of(W)});
   require(W.shape == Shape{N(), K()}, "linear: {} packs W {}, expected (N,K)=({},{})", state_->name, W.shape, N(), K());
   if (W.device != Device::kCpu) throw_no_device("linear", W.device);
-  state_->products.pack(W.data);
   state_->packed = true;
+  if (state_->room != nullptr) return state_->products.pack(W.data);
+  const Work work("linear_pack", {.bytes = (state_->backward ? 3 : 2) * bytes_of(W)});
+  state_->products.pack(W.data);
 }
 
 void Linear::forward(F32 y, CF32 x) const {

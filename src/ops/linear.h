@@ -1,4 +1,4 @@
-// Matrix products y = x W^T through a GEMM library, with weights packed once per optimizer step.
+// Matrix products y = x W^T through a GEMM library, with weights packed once per change, or before a product.
 //
 //   forward           y[m,n]   = sum_k x[m,k] W[n,k]
 //   backward_input    dx[m,k]  = sum_n dy[m,n] W[n,k]
@@ -25,6 +25,14 @@
 
 namespace isobath {
 
+// Room for one packed copy, which Linears take turns with: one that finds another's copy there packs its weights again.
+// Whoever owns it plans `bytes` for the needs of all its Linears, once they are planned.
+struct PackingRoom {
+  View<std::byte> bytes;
+  int64_t needed = 0;
+  const void* holder = nullptr;  // whose copy is there
+};
+
 class Linear {
  public:
   struct Sizes {
@@ -32,17 +40,19 @@ class Linear {
     int64_t max_rows;                // the largest M
     std::span<const int64_t> exact;  // list sizes worth a product of their own
     bool backward = true;            // false: forward only, half the packed memory
+    PackingRoom* room = nullptr;     // null: packed copies of its own. The same bits either way
   };
   Linear();
   ~Linear();
   Linear(Linear&&) noexcept;
   Linear& operator=(Linear&&) noexcept;
 
-  // Builds the products and adds the packed copies of W to the plan, and the library's scratch, which all Linears of
-  // one plan share.
+  // Builds the products and adds the packed copies of W to the plan (or their size to what the room needs), and the
+  // library's scratch, which all Linears of one plan share. A room must outlive the Linear, where it is.
   void plan(Plan& plan, const std::string& name, const Sizes& sizes);
 
-  // Copies W into the packed forms. Call after every change of W. Bits of W are unchanged by packing.
+  // Copies W into the packed forms. Call after every change of W. Bits of W are unchanged by packing. With a room W is
+  // only noted, and packed when a product needs it: it must stay where it is.
   void pack(CF32 W);
 
   void forward(F32 y, CF32 x) const;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/work.h"
 #include "ops/linear.h"
 #include "ops/linear_products.h"
 
@@ -123,14 +124,16 @@ struct Product {
   }
 };
 
-// W in the library's layout for one direction, and the way there from row-major.
+// W in the library's layout for one direction, and the way there from row-major. With a room it is packed when it is
+// asked for, and gone when another has taken the room.
 struct PackedWeights {
-  View<std::byte> bytes;
+  PackingRoom* room;
+  View<std::byte> bytes;  // without a room
   Memory plain, packed;
   Primitive reorder;
 
-  PackedWeights(const dnnl_memory_desc_t& from, const dnnl_memory_desc_t& to)
-      : plain(unbound_memory(from)), packed(unbound_memory(to)) {
+  PackedWeights(const dnnl_memory_desc_t& from, const dnnl_memory_desc_t& to, PackingRoom* room)
+      : room(room), plain(unbound_memory(from)), packed(unbound_memory(to)) {
     dnnl_engine_t engine = runtime().engine.get();
     const Description description =
         owned<Description>("choose a reorder", dnnl_reorder_primitive_desc_create, &from, engine, &to, engine, nullptr);
@@ -140,11 +143,31 @@ struct PackedWeights {
   void plan(Plan& plan, const std::string& name) {
     dnnl_memory_desc_t const* desc = nullptr;
     check(dnnl_memory_get_memory_desc(packed.get(), &desc), "describe packed weights");
-    plan.add(name, bytes, {int64_t(dnnl_memory_desc_get_size(desc))});
+    const int64_t size = int64_t(dnnl_memory_desc_get_size(desc));
+    if (room == nullptr)
+      plan.add(name, bytes, {size});
+    else
+      room->needed = std::max(room->needed, size);
   }
-  void fill(const float* W) const {
+  void note(const float* W) {
     point_at(plain, W);
-    point_at(packed, bytes.data);
+    if (room == nullptr)
+      fill(bytes.data);
+    else if (room->holder == this)
+      room->holder = nullptr;
+  }
+  // `plain_bytes`: of W, for the account.
+  const Memory& ready(int64_t plain_bytes) {
+    if (room == nullptr || room->holder == this) return packed;
+    const Work work("linear_pack", {.bytes = 2 * plain_bytes});
+    fill(room->bytes.data);
+    room->holder = this;
+    return packed;
+  }
+
+ private:
+  void fill(std::byte* at) const {
+    point_at(packed, at);
     const std::array<dnnl_exec_arg_t, 2> args{{{DNNL_ARG_FROM, plain.get()}, {DNNL_ARG_TO, packed.get()}}};
     check(dnnl_primitive_execute(reorder.get(), runtime().stream.get(), int(args.size()), args.data()), "pack weights");
   }
@@ -160,13 +183,14 @@ struct LinearProducts::State {
   std::unique_ptr<PackedWeights> for_forward, for_backward;
   View<std::byte> scratch;
   Memory scratch_memory;
-  int64_t scratch_bytes = 1;
+  int64_t scratch_bytes = 1, plain_bytes;
 
-  State(int64_t N, int64_t K, std::span<const int64_t> rows, bool backward) {
+  State(int64_t N, int64_t K, std::span<const int64_t> rows, bool backward, PackingRoom* room)
+      : plain_bytes(N * K * int64_t(sizeof(float))) {
     const dnnl_memory_desc_t W = matrix(N, K, dnnl_ab), W_transposed = matrix(K, N, dnnl_ba);
-    for_forward = build(forward, rows, K, N, W_transposed);
+    for_forward = build(forward, rows, K, N, W_transposed, room);
     if (backward) {
-      for_backward = build(backward_input, rows, N, K, W);
+      for_backward = build(backward_input, rows, N, K, W, room);
       for (const int64_t M : rows) {
         if (M > kMostWeightRows) break;
         backward_weight.emplace_back(matrix(N, M, dnnl_ba), matrix(M, K, dnnl_ab), W, /*accumulate=*/true);
@@ -183,17 +207,17 @@ struct LinearProducts::State {
 
   // Products (M,in) (in,out) for every M; the largest M decides the layout of the weights.
   static std::unique_ptr<PackedWeights> build(std::vector<Product>& products, std::span<const int64_t> rows, int64_t in,
-                                              int64_t out, const dnnl_memory_desc_t& W) {
+                                              int64_t out, const dnnl_memory_desc_t& W, PackingRoom* room) {
     const Product largest(matrix(rows.back(), in, dnnl_ab), matrix(in, out, dnnl_format_tag_any),
                           matrix(rows.back(), out, dnnl_ab), false);
     for (const int64_t M : rows)
       products.emplace_back(matrix(M, in, dnnl_ab), largest.b_desc(), matrix(M, out, dnnl_ab), /*accumulate=*/false);
-    return std::make_unique<PackedWeights>(W, largest.b_desc());
+    return std::make_unique<PackedWeights>(W, largest.b_desc(), room);
   }
 };
 
-LinearProducts::LinearProducts(int64_t N, int64_t K, std::span<const int64_t> rows, bool backward)
-    : state_(std::make_unique<State>(N, K, rows, backward)) {}
+LinearProducts::LinearProducts(int64_t N, int64_t K, std::span<const int64_t> rows, bool backward, PackingRoom* room)
+    : state_(std::make_unique<State>(N, K, rows, backward, room)) {}
 LinearProducts::~LinearProducts() = default;
 
 void LinearProducts::plan(Plan& plan, const std::string& name) {
@@ -205,17 +229,17 @@ void LinearProducts::plan(Plan& plan, const std::string& name) {
 bool LinearProducts::bound() const { return !state_->scratch.empty(); }
 
 void LinearProducts::pack(const float* W) {
-  state_->for_forward->fill(W);
-  if (state_->for_backward) state_->for_backward->fill(W);
+  state_->for_forward->note(W);
+  if (state_->for_backward) state_->for_backward->note(W);
   point_at(state_->scratch_memory, state_->scratch.data);
 }
 
 void LinearProducts::forward(size_t place, float* y, const float* x) {
-  state_->forward[place].run(state_->for_forward->packed, state_->scratch_memory, y, x);
+  state_->forward[place].run(state_->for_forward->ready(state_->plain_bytes), state_->scratch_memory, y, x);
 }
 
 void LinearProducts::backward_input(size_t place, float* dx, const float* dy) {
-  state_->backward_input[place].run(state_->for_backward->packed, state_->scratch_memory, dx, dy);
+  state_->backward_input[place].run(state_->for_backward->ready(state_->plain_bytes), state_->scratch_memory, dx, dy);
 }
 
 void LinearProducts::backward_weight(size_t place, float* dW, const float* dy, const float* x) {

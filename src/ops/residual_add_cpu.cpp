@@ -12,10 +12,10 @@ HWY_BEFORE_NAMESPACE();
 namespace isobath::HWY_NAMESPACE {
 
 // a[s] + m[s], formed while it is read.
-struct Delta {
+struct Sum {
   const float* a;  // (D)
   const float* m;  // (D) or null
-  Delta(CF32 a_rows, CF32 m_rows, int64_t s) : a(a_rows.row(s)), m(m_rows.empty() ? nullptr : m_rows.row(s)) {}
+  Sum(CF32 a_rows, CF32 m_rows, int64_t s) : a(a_rows.row(s)), m(m_rows.empty() ? nullptr : m_rows.row(s)) {}
   template <class At>
   HWY_INLINE Vec load(At at, int64_t i) const {
     const Vec v = at.load(a + i);
@@ -27,18 +27,34 @@ HWY_INLINE int64_t listed(CI32 index, int64_t s) { return index.empty() ? s : in
 
 // A gate of 1 must give the bits of no gate: a fused x + 1 * delta rounds once, as x + delta does, and where the
 // instruction set has no fused form the product with 1 is exact.
-void residual_add_forward(F32 x, CI32 index, CF32 gate, CF32 a, CF32 m) {
-  const int64_t S = a.rows(), D = x.cols();
+template <class Term>
+HWY_INLINE void add_row(float* row, CF32 gate, int64_t s, int64_t D, Term term) {
+  const Vec g = hn::Set(Tag(), gate.empty() ? 1 : gate[s]);
+  for_vectors(D, [&](auto at, int64_t i) HWY_ATTR { at.store(hn::MulAdd(g, term(at, i), at.load(row + i)), row + i); });
+}
+
+template <class T>
+void forward_rows(F32 x, View<T> delta, CI32 index, CF32 gate, CF32 a, CF32 m) {
+  const int64_t S = a.rows(), D = a.cols();
   parallel_for(S, row_grain(D), [&](int64_t s) HWY_ATTR {
-    float* row = x.row(listed(index, s));
-    const Delta delta(a, m, s);
-    const Vec g = hn::Set(Tag(), gate.empty() ? 1 : gate[s]);
-    for_vectors(
-        D, [&](auto at, int64_t i) HWY_ATTR { at.store(hn::MulAdd(g, delta.load(at, i), at.load(row + i)), row + i); });
+    const Sum sum(a, m, s);
+    T* kept = delta.empty() ? nullptr : delta.row(s);
+    if (x.empty())
+      for_vectors(D, [&](auto at, int64_t i) HWY_ATTR { at.store(sum.load(at, i), kept + i); });
+    else if (kept == nullptr)
+      add_row(x.row(listed(index, s)), gate, s, D, [&](auto at, int64_t i) HWY_ATTR { return sum.load(at, i); });
+    else
+      add_row(x.row(listed(index, s)), gate, s, D,
+              [&](auto at, int64_t i) HWY_ATTR { return keep(at, sum.load(at, i), kept + i); });
   });
 }
 
-void residual_add_backward(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate, CF32 a, CF32 m) {
+void residual_add_forward(F32 x, Stored delta, CI32 index, CF32 gate, CF32 a, CF32 m) {
+  with_format(delta, [&](auto rows) { forward_rows(x, rows, index, gate, a, m); });
+}
+
+template <class T>
+void backward_rows(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate, View<const T> delta) {
   const int64_t S = ddelta.rows(), D = dx.cols();
   parallel_for(S, row_grain(D), [&](int64_t s) HWY_ATTR {
     const float* row = dx.row(listed(index, s));
@@ -48,22 +64,25 @@ void residual_add_backward(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate
       for_vectors(D, [&](auto at, int64_t i) HWY_ATTR { at.store(hn::Mul(g, at.load(row + i)), to + i); });
       return;
     }
-    const Delta delta(a, m, s);
+    const T* term = delta.row(s);
     dgate[s] = sum_vectors(D, [&](Vec sum, auto at, int64_t i) HWY_ATTR {
-      const Vec d = at.load(row + i), term = delta.load(at, i);
+      const Vec d = at.load(row + i);
       at.store(hn::Mul(g, d), to + i);
-      return hn::MulAdd(d, term, sum);
+      return hn::MulAdd(d, at.load(term + i), sum);
     });
   });
+}
+
+void residual_add_backward(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate, CStored delta) {
+  with_format(delta, [&](auto rows) { backward_rows(ddelta, dgate, dx, index, gate, rows); });
 }
 
 void scatter_add(F32 dx, CI32 index, CF32 da, CF32 db) {
   const int64_t S = da.rows(), D = dx.cols();
   parallel_for(S, row_grain(D), [&](int64_t s) HWY_ATTR {
     float* row = dx.row(listed(index, s));
-    const Delta delta(da, db, s);
-    for_vectors(D,
-                [&](auto at, int64_t i) HWY_ATTR { at.store(hn::Add(at.load(row + i), delta.load(at, i)), row + i); });
+    const Sum sum(da, db, s);
+    for_vectors(D, [&](auto at, int64_t i) HWY_ATTR { at.store(hn::Add(at.load(row + i), sum.load(at, i)), row + i); });
   });
 }
 
@@ -89,11 +108,11 @@ HWY_EXPORT(router_backward_input);
 
 namespace cpu {
 
-void residual_add_forward(F32 x, CI32 index, CF32 gate, CF32 a, CF32 m) {
-  HWY_DYNAMIC_DISPATCH(residual_add_forward)(x, index, gate, a, m);
+void residual_add_forward(F32 x, Stored delta, CI32 index, CF32 gate, CF32 a, CF32 m) {
+  HWY_DYNAMIC_DISPATCH(residual_add_forward)(x, delta, index, gate, a, m);
 }
-void residual_add_backward(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate, CF32 a, CF32 m) {
-  HWY_DYNAMIC_DISPATCH(residual_add_backward)(ddelta, dgate, dx, index, gate, a, m);
+void residual_add_backward(F32 ddelta, F32 dgate, CF32 dx, CI32 index, CF32 gate, CStored delta) {
+  HWY_DYNAMIC_DISPATCH(residual_add_backward)(ddelta, dgate, dx, index, gate, delta);
 }
 void scatter_add(F32 dx, CI32 index, CF32 da, CF32 db) { HWY_DYNAMIC_DISPATCH(scatter_add)(dx, index, da, db); }
 void router_backward_input(F32 dx, CF32 dr, CF32 w) { HWY_DYNAMIC_DISPATCH(router_backward_input)(dx, dr, w); }

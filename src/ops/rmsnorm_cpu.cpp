@@ -13,12 +13,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace isobath::HWY_NAMESPACE {
 
-// z of one listed row, formed while it is read.
+// z of one row, formed while it is read.
+template <class T>
 struct Row {
-  const float* x;    // (D)
+  const T* x;        // (D)
   const float* add;  // (D) or null
-  Row(const RmsNormIn& in, int64_t s)
-      : x(in.x.row(in.index.empty() ? s : in.index[s])), add(in.add.empty() ? nullptr : in.add.row(s)) {}
   template <class At>
   HWY_INLINE Vec z(At at, int64_t i) const {
     const Vec v = at.load(x + i);
@@ -26,50 +25,73 @@ struct Row {
   }
 };
 
-HWY_INLINE void normalize(float* y, const Row& row, const float* weight, float rstd, int64_t D) {
+template <class T>
+HWY_INLINE void normalize(float* y, const Row<T>& row, const float* weight, float rstd, int64_t D) {
   const Vec scale = hn::Set(Tag(), rstd);
   for_vectors(D, [&](auto at, int64_t i)
                      HWY_ATTR { at.store(hn::Mul(hn::Mul(row.z(at, i), scale), at.load(weight + i)), y + i); });
 }
 
-void rmsnorm_forward(F32 y, F32 rstd, F32 saved, const RmsNormIn& in, CF32 weight, float eps) {
+template <class X, class Saved>
+void forward_rows(F32 y, F32 rstd, View<Saved> saved, View<X> x, CI32 index, CF32 add, CF32 weight, float eps) {
   const int64_t S = y.rows(), D = y.cols();
+  const auto rstd_of = [&](float squares) { return 1 / std::sqrt(squares / float(D) + eps); };
   parallel_for(S, row_grain(D), [&](int64_t s) HWY_ATTR {
-    const Row row(in, s);
-    float* keep = saved.empty() ? nullptr : saved.row(s);
-    const float squares = sum_vectors(D, [&](Vec sum, auto at, int64_t i) HWY_ATTR {
-      if (keep != nullptr) at.store(at.load(row.x + i), keep + i);
-      const Vec z = row.z(at, i);
+    const Row<X> row{x.row(index.empty() ? s : index[s]), add.empty() ? nullptr : add.row(s)};
+    if (saved.empty()) {
+      rstd[s] = rstd_of(sum_vectors(D, [&](Vec sum, auto at, int64_t i) HWY_ATTR {
+        const Vec z = row.z(at, i);
+        return hn::MulAdd(z, z, sum);
+      }));
+      return normalize(y.row(s), row, weight.data, rstd[s], D);
+    }
+    Saved* to = saved.row(s);
+    rstd[s] = rstd_of(sum_vectors(D, [&](Vec sum, auto at, int64_t i) HWY_ATTR {
+      const Vec z = keep(at, row.z(at, i), to + i);
       return hn::MulAdd(z, z, sum);
-    });
-    rstd[s] = 1 / std::sqrt(squares / float(D) + eps);
-    normalize(y.row(s), row, weight.data, rstd[s], D);
+    }));
+    normalize(y.row(s), Row<Saved>{to, nullptr}, weight.data, rstd[s], D);
   });
 }
 
-void rmsnorm_apply(F32 y, const RmsNormIn& in, CF32 weight, CF32 rstd) {
-  const int64_t S = y.rows(), D = y.cols();
-  parallel_for(S, row_grain(D), [&](int64_t s) HWY_ATTR { normalize(y.row(s), Row(in, s), weight.data, rstd[s], D); });
+void rmsnorm_forward(F32 y, F32 rstd, Stored saved, const RmsNormIn& in, CF32 weight, float eps) {
+  with_format(in.x, [&](auto x) {
+    with_format(saved, [&](auto to) { forward_rows(y, rstd, to, x, in.index, in.add, weight, eps); });
+  });
 }
 
-void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, const RmsNormIn& in, CF32 weight, CF32 rstd, F32 partial) {
+void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd) {
+  const int64_t S = y.rows(), D = y.cols();
+  with_format(z, [&]<class T>(View<const T> rows) {
+    parallel_for(S, row_grain(D), [&](int64_t s) HWY_ATTR {
+      normalize(y.row(s), Row<T>{rows.row(s), nullptr}, weight.data, rstd[s], D);
+    });
+  });
+}
+
+template <class T>
+void backward_rows(F32 dz, Accum dweight, CF32 dy, View<const T> z, CF32 weight, CF32 rstd, F32 partial) {
   const int64_t S = dz.rows(), D = dz.cols();
   sum_rows(dweight.view.data, partial, S, [&](float* dw, int64_t s) HWY_ATTR {
-    const Row row(in, s);
+    const T* row = z.row(s);
     const float* from = dy.row(s);
     float* to = dz.row(s);
     const Vec scale = hn::Set(Tag(), rstd[s]);
     const float gz = sum_vectors(D, [&](Vec sum, auto at, int64_t i) HWY_ATTR {
-      const Vec z = row.z(at, i), d = at.load(from + i);
-      at.store(hn::MulAdd(hn::Mul(d, z), scale, at.load(dw + i)), dw + i);
-      return hn::MulAdd(hn::Mul(d, at.load(weight.data + i)), z, sum);
+      const Vec v = at.load(row + i), d = at.load(from + i);
+      at.store(hn::MulAdd(hn::Mul(d, v), scale, at.load(dw + i)), dw + i);
+      return hn::MulAdd(hn::Mul(d, at.load(weight.data + i)), v, sum);
     });
     const Vec pull = hn::Set(Tag(), gz / float(D) * rstd[s] * rstd[s]);
     for_vectors(D, [&](auto at, int64_t i) HWY_ATTR {
       const Vec g = hn::Mul(at.load(from + i), at.load(weight.data + i));
-      at.store(hn::Mul(scale, hn::NegMulAdd(row.z(at, i), pull, g)), to + i);
+      at.store(hn::Mul(scale, hn::NegMulAdd(at.load(row + i), pull, g)), to + i);
     });
   });
+}
+
+void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, CStored z, CF32 weight, CF32 rstd, F32 partial) {
+  with_format(z, [&](auto rows) { backward_rows(dz, dweight, dy, rows, weight, rstd, partial); });
 }
 
 }  // namespace isobath::HWY_NAMESPACE
@@ -83,14 +105,14 @@ HWY_EXPORT(rmsnorm_backward);
 
 namespace cpu {
 
-void rmsnorm_forward(F32 y, F32 rstd, F32 saved, const RmsNormIn& in, CF32 weight, float eps) {
+void rmsnorm_forward(F32 y, F32 rstd, Stored saved, const RmsNormIn& in, CF32 weight, float eps) {
   HWY_DYNAMIC_DISPATCH(rmsnorm_forward)(y, rstd, saved, in, weight, eps);
 }
-void rmsnorm_apply(F32 y, const RmsNormIn& in, CF32 weight, CF32 rstd) {
-  HWY_DYNAMIC_DISPATCH(rmsnorm_apply)(y, in, weight, rstd);
+void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd) {
+  HWY_DYNAMIC_DISPATCH(rmsnorm_apply)(y, z, weight, rstd);
 }
-void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, const RmsNormIn& in, CF32 weight, CF32 rstd, F32 partial) {
-  HWY_DYNAMIC_DISPATCH(rmsnorm_backward)(dz, dweight, dy, in, weight, rstd, partial);
+void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, CStored z, CF32 weight, CF32 rstd, F32 partial) {
+  HWY_DYNAMIC_DISPATCH(rmsnorm_backward)(dz, dweight, dy, z, weight, rstd, partial);
 }
 
 }  // namespace cpu

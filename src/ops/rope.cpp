@@ -5,11 +5,12 @@
 #include "base/error.h"
 #include "base/work.h"
 #include "ops/device.h"
+#include "ops/rows.h"
 
 namespace isobath {
 namespace cpu {
 void rope_table(F32 table, double theta);
-void rope_forward(F32 x, CI32 position, CF32 table, int64_t heads);
+void rope_forward(Stored y, CF32 x, CI32 position, CF32 table, int64_t heads);
 void rope_backward(F32 dx, CI32 position, CF32 table, int64_t heads);
 }  // namespace cpu
 
@@ -29,10 +30,12 @@ void check(const char* op, CF32 x, CI32 position, CF32 table, int64_t heads) {
             s, table.rows());
 }
 
-// The heads that are rotated, in place, and the table's rows.
-int64_t rotation_bytes(CF32 x, CI32 position, CF32 table, int64_t heads) {
-  const int64_t S = x.rows(), floats = 2 * S * heads * table.cols() + std::min(S, table.rows()) * table.cols();
-  return floats * int64_t(sizeof(float)) + bytes_of(position);
+// Whole rows, or in place the heads that are rotated; and the table's rows.
+int64_t rotation_bytes(CStored y, CF32 x, CI32 position, CF32 table, int64_t heads) {
+  const int64_t S = x.rows(), float_bytes = int64_t(sizeof(float));
+  const bool in_place = static_cast<const void*>(y.data) == x.data;
+  const int64_t rows = in_place ? 2 * S * heads * table.cols() * float_bytes : bytes_of(x, y);
+  return rows + std::min(S, table.rows()) * table.cols() * float_bytes + bytes_of(position);
 }
 
 }  // namespace
@@ -46,15 +49,16 @@ void rope_table(F32 table, double theta) {
   throw_no_device("rope_table", table.device);
 }
 
-void rope_forward(F32 x, CI32 position, CF32 table, int64_t heads) {
-  const Work work("rope_forward", {.bytes = rotation_bytes(x, position, table, heads)});
+void rope_forward(Stored y, CF32 x, CI32 position, CF32 table, int64_t heads) {
+  const Work work("rope_forward", {.bytes = rotation_bytes(y, x, position, table, heads)});
   check("rope_forward", x, position, table, heads);
-  if (x.device == Device::kCpu) return cpu::rope_forward(x, position, table, heads);
+  require_shape("rope_forward", "y", y, x.shape);
+  if (x.device == Device::kCpu) return cpu::rope_forward(y, x, position, table, heads);
   throw_no_device("rope_forward", x.device);
 }
 
 void rope_backward(F32 dx, CI32 position, CF32 table, int64_t heads) {
-  const Work work("rope_backward", {.bytes = rotation_bytes(dx, position, table, heads)});
+  const Work work("rope_backward", {.bytes = rotation_bytes(dx, dx, position, table, heads)});
   check("rope_backward", dx, position, table, heads);
   if (dx.device == Device::kCpu) return cpu::rope_backward(dx, position, table, heads);
   throw_no_device("rope_backward", dx.device);

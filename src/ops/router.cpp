@@ -9,9 +9,9 @@ namespace isobath {
 namespace cpu {
 void router_score(F32 r, CF32 x, CF32 w, CF32 b);
 void router_score_normed(F32 r, F32 rstd, CF32 x, CF32 w, CF32 b, float eps);
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial, const RouterRms& rms);
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial, const RouterRms& rms);
 void router_backward_input_normed(F32 dx, CF32 dr, CF32 x, CF32 w, CF32 b, CF32 r, CF32 rstd);
-void restore_rows(F32 x, CI32 index, CF32 saved);
+void restore_rows(F32 x, CI32 index, CStored saved);
 void gate_forward(F32 g, CF32 r, CI32 index, Gate gate);
 void gate_backward(F32 dr, CF32 dg, CF32 r, CI32 index, Gate gate);
 }  // namespace cpu
@@ -34,12 +34,13 @@ void router_score_normed(F32 r, F32 rstd, CF32 x, CF32 w, CF32 b, float eps) {
   throw_no_device(op, r.device);
 }
 
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial, const RouterRms& rms) {
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial, const RouterRms& rms) {
   const char* op = "router_backward_weight";
   const int64_t N = x.rows(), D = dw.view.numel(), read = dr.numel() * x.cols();
   const int64_t scales = rms.rstd.empty() ? 0 : dr.numel();
-  const Work work(op, {.multiply_adds = read,
-                       .bytes = (read + scales) * int64_t(sizeof(float)) + bytes_of(dw, db, dr, index, rms.row)});
+  const Work work(
+      op, {.multiply_adds = read,
+           .bytes = read * x.item_bytes() + scales * int64_t(sizeof(float)) + bytes_of(dw, db, dr, index, rms.row)});
   require_shape(op, "x", x, {N, D});
   if (!db.view.empty()) require_shape(op, "db", db.view, {1});
   require_shape(op, "partial", partial, {kGradChunks, D});
@@ -60,8 +61,9 @@ void router_backward_input_normed(F32 dx, CF32 dr, CF32 x, CF32 w, CF32 b, CF32 
   throw_no_device(op, dx.device);
 }
 
-void restore_rows(F32 x, CI32 index, CF32 saved) {
-  const Work work("restore_rows", {.bytes = 2 * bytes_of(saved) + bytes_of(index)});
+void restore_rows(F32 x, CI32 index, CStored saved) {
+  const int64_t written = saved.shape.numel() * int64_t(sizeof(float));
+  const Work work("restore_rows", {.bytes = written + bytes_of(saved, index)});
   require_shape("restore_rows", "saved", saved, {saved.rows(), x.cols()});
   require_ascending_rows("restore_rows", index, saved.rows(), x.rows());
   if (x.device == Device::kCpu) return cpu::restore_rows(x, index, saved);

@@ -15,7 +15,7 @@
 // Source: Raposo et al. 2024, arXiv:2404.02258, eq. 1.
 #pragma once
 
-#include "tensor/view.h"
+#include "tensor/stored.h"
 
 namespace isobath {
 
@@ -29,12 +29,14 @@ struct RouterRms {
   CF32 rstd = {};
   CI32 row = {};
 };
-// index (S) names the rows of x that dr (S) belongs to; empty: all rows. partial (kGradChunks, D) is scratch.
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial, const RouterRms& rms = {});
+// x (N,D) fp32 or bf16. index (S) names the rows of x that dr (S) belongs to; empty: all rows. partial (kGradChunks, D)
+// is scratch.
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial, const RouterRms& rms = {});
 // x (N,D) as it was scored.
 void router_backward_input_normed(F32 dx, CF32 dr, CF32 x, CF32 w, CF32 b, CF32 r, CF32 rstd);
 // x[index[s]] = saved[s]: the stream as it was before a block wrote to it. index (S) ascending, empty: row s.
-void restore_rows(F32 x, CI32 index, CF32 saved);
+// saved (S,D) fp32 or bf16.
+void restore_rows(F32 x, CI32 index, CStored saved);
 
 // g[s] = gate(r[index[s]])
 void gate_forward(F32 g, CF32 r, CI32 index, Gate gate);

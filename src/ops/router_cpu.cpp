@@ -55,14 +55,27 @@ void router_backward_input_normed(F32 dx, CF32 dr, CF32 x, CF32 w, CF32 b, CF32 
   });
 }
 
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial, const RouterRms& rms) {
+void restore_rows(F32 x, CI32 index, CStored saved) {
+  const int64_t D = x.cols();
+  with_format(saved, [&](auto rows) {
+    parallel_for(rows.rows(), row_grain(D), [&](int64_t s) HWY_ATTR {
+      const auto* from = rows.row(s);
+      float* to = x.row(index.empty() ? s : index[s]);
+      for_vectors(D, [&](auto at, int64_t i) HWY_ATTR { at.store(at.load(from + i), to + i); });
+    });
+  });
+}
+
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial, const RouterRms& rms) {
   const int64_t S = dr.numel(), D = x.cols();
-  sum_rows(dw.view.data, partial, S, [&](float* sum, int64_t s) HWY_ATTR {
-    const float* row = x.row(index.empty() ? s : index[s]);
-    const float norm = rms.rstd.empty() ? 1 : rms.rstd[rms.row.empty() ? s : rms.row[s]];
-    const Vec scale = hn::Set(Tag(), dr[s] * norm);
-    for_vectors(D, [&](auto at, int64_t i)
-                       HWY_ATTR { at.store(hn::MulAdd(scale, at.load(row + i), at.load(sum + i)), sum + i); });
+  with_format(x, [&](auto rows) {
+    sum_rows(dw.view.data, partial, S, [&](float* sum, int64_t s) HWY_ATTR {
+      const auto* row = rows.row(index.empty() ? s : index[s]);
+      const float norm = rms.rstd.empty() ? 1 : rms.rstd[rms.row.empty() ? s : rms.row[s]];
+      const Vec scale = hn::Set(Tag(), dr[s] * norm);
+      for_vectors(D, [&](auto at, int64_t i)
+                         HWY_ATTR { at.store(hn::MulAdd(scale, at.load(row + i), at.load(sum + i)), sum + i); });
+    });
   });
   if (db.view.empty()) return;
   db.view[0] +=
@@ -77,6 +90,7 @@ namespace isobath {
 HWY_EXPORT(router_score);
 HWY_EXPORT(router_score_normed);
 HWY_EXPORT(router_backward_weight);
+HWY_EXPORT(restore_rows);
 HWY_EXPORT(router_backward_input_normed);
 
 namespace cpu {
@@ -87,7 +101,7 @@ void router_score_normed(F32 r, F32 rstd, CF32 x, CF32 w, CF32 b, float eps) {
   HWY_DYNAMIC_DISPATCH(router_score_normed)(r, rstd, x, w, b, eps);
 }
 
-void router_backward_weight(Accum dw, Accum db, CF32 dr, CF32 x, CI32 index, F32 partial, const RouterRms& rms) {
+void router_backward_weight(Accum dw, Accum db, CF32 dr, CStored x, CI32 index, F32 partial, const RouterRms& rms) {
   HWY_DYNAMIC_DISPATCH(router_backward_weight)(dw, db, dr, x, index, partial, rms);
 }
 
@@ -95,11 +109,7 @@ void router_backward_input_normed(F32 dx, CF32 dr, CF32 x, CF32 w, CF32 b, CF32 
   HWY_DYNAMIC_DISPATCH(router_backward_input_normed)(dx, dr, x, w, b, r, rstd);
 }
 
-void restore_rows(F32 x, CI32 index, CF32 saved) {
-  const int64_t D = x.cols();
-  parallel_for(saved.rows(), row_grain(D),
-               [&](int64_t s) { std::copy_n(saved.row(s), D, x.row(index.empty() ? s : index[s])); });
-}
+void restore_rows(F32 x, CI32 index, CStored saved) { HWY_DYNAMIC_DISPATCH(restore_rows)(x, index, saved); }
 
 namespace {
 constexpr int64_t kGateGrain = 1024;

@@ -4,6 +4,7 @@
 // the last, partial vector runs the same instructions as a whole one. Sums along a row use a fixed order of lanes.
 #include "base/parallel.h"
 #include "ops/rows.h"
+#include "tensor/stored.h"
 
 #if defined(ISOBATH_OPS_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ISOBATH_OPS_ROWS_INL_H_
@@ -14,6 +15,8 @@
 
 #include <hwy/highway.h>
 
+#include "ops/stored-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace isobath::HWY_NAMESPACE {
 
@@ -23,32 +26,54 @@ using Vec = hn::Vec<Tag>;
 
 HWY_INLINE int64_t lane_count() { return int64_t(hn::Lanes(Tag())); }
 
-// How a loop's body reads and writes a whole vector, or the first `count` lanes of the last one (others read as 0).
+// How a loop's body reads and writes a whole vector, or the first `count` lanes of the last one (others read as 0), in
+// memory of either format.
 struct Whole {
-  HWY_INLINE Vec load(const float* p) const { return hn::LoadU(Tag(), p); }
-  HWY_INLINE void store(Vec v, float* p) const { hn::StoreU(v, Tag(), p); }
+  template <class T>
+  HWY_INLINE Vec load(const T* p) const {
+    return load_stored(Tag(), p);
+  }
+  template <class T>
+  HWY_INLINE void store(Vec v, T* p) const {
+    store_stored(v, Tag(), p);
+  }
 };
 struct Part {
   int64_t count;
-  HWY_INLINE Vec load(const float* p) const {
+  HWY_INLINE Vec load(const float* p) const { return load_lanes(Tag(), p); }
+  HWY_INLINE Vec load(const Bf16* p) const { return widen(Tag(), load_lanes(Halves<Tag>(), &p->bits)); }
+  HWY_INLINE void store(Vec v, float* p) const { store_lanes(Tag(), v, p); }
+  HWY_INLINE void store(Vec v, Bf16* p) const { store_lanes(Halves<Tag>(), narrow(Tag(), v), &p->bits); }
+
+ private:
+  template <class D, class T>
+  HWY_INLINE hn::Vec<D> load_lanes(D d, const T* p) const {
 #if HWY_MEM_OPS_MIGHT_FAULT  // masked loads of this instruction set touch the lanes they leave out
-    HWY_ALIGN float lanes[hn::MaxLanes(Tag())] = {};
+    HWY_ALIGN T lanes[hn::MaxLanes(D())] = {};
     for (int64_t i = 0; i < count; i++) lanes[i] = p[i];
-    return hn::Load(Tag(), lanes);
+    return hn::Load(d, lanes);
 #else
-    return hn::MaskedLoad(hn::FirstN(Tag(), size_t(count)), Tag(), p);
+    return hn::MaskedLoad(hn::FirstN(d, size_t(count)), d, p);
 #endif
   }
-  HWY_INLINE void store(Vec v, float* p) const {
+  template <class D, class T>
+  HWY_INLINE void store_lanes(D d, hn::Vec<D> v, T* p) const {
 #if HWY_MEM_OPS_MIGHT_FAULT
-    HWY_ALIGN float lanes[hn::MaxLanes(Tag())];
-    hn::Store(v, Tag(), lanes);
+    HWY_ALIGN T lanes[hn::MaxLanes(D())];
+    hn::Store(v, d, lanes);
     for (int64_t i = 0; i < count; i++) p[i] = lanes[i];
 #else
-    hn::BlendedStore(v, hn::FirstN(Tag(), size_t(count)), Tag(), p);
+    hn::BlendedStore(v, hn::FirstN(d, size_t(count)), d, p);
 #endif
   }
 };
+
+// Stores v and returns what a load will give back.
+template <class At, class T>
+HWY_INLINE Vec keep(At at, Vec v, T* p) {
+  at.store(v, p);
+  return as_stored<T>(Tag(), v);
+}
 
 // body(at, i): elements from i on, through at.load and at.store.
 template <class Body>

@@ -12,8 +12,8 @@ namespace isobath {
 // Rows under which one thread is faster than a fork: some 16 thousand elements.
 inline int64_t row_grain(int64_t cols) { return (int64_t(1) << 14) / std::max<int64_t>(1, cols); }
 
-template <class T>
-void require_shape(const char* op, const char* name, View<T> found, Shape expected) {
+template <class View>
+void require_shape(const char* op, const char* name, const View& found, Shape expected) {
   require(found.shape == expected, "{}: {} has shape {}, expected {}", op, name, found.shape, expected);
 }
 

@@ -15,28 +15,46 @@ namespace isobath::HWY_NAMESPACE {
 
 // Two streams that jump at every row defeat the hardware's prefetching beyond the L2 cache; asking for the next row
 // here gains up to half. A hint may point past the end.
-HWY_INLINE void prefetch_next_row(const float* u, const float* v, int64_t F, int64_t i) {
+template <class T>
+HWY_INLINE void prefetch_next_row(const T* u, const T* v, int64_t F, int64_t i) {
   hwy::Prefetch(u + 2 * F + i);
   hwy::Prefetch(v + 2 * F + i);
 }
 
-void swiglu_forward(F32 h, CF32 uv) {
-  const int64_t S = h.rows(), F = h.cols();
-  parallel_for(S, row_grain(F), [&](int64_t s) HWY_ATTR {
-    const float *u = uv.row(s), *v = u + F;
-    float* to = h.row(s);
-    for_vectors(F, [&](auto at, int64_t i) HWY_ATTR {
-      prefetch_next_row(u, v, F, i);
-      const Vec gate = at.load(u + i), silu = hn::Mul(gate, sigmoid(gate).value);
-      at.store(hn::Mul(silu, at.load(v + i)), to + i);
+HWY_INLINE Vec swiglu(Vec gate, Vec up) { return hn::Mul(hn::Mul(gate, sigmoid(gate).value), up); }
+
+// h of a row that stays where it is.
+HWY_INLINE void forward_row(float* h, const float* u, int64_t F) {
+  for_vectors(F, [&](auto at, int64_t i) HWY_ATTR {
+    prefetch_next_row(u, u + F, F, i);
+    at.store(swiglu(at.load(u + i), at.load(u + F + i)), h + i);
+  });
+}
+
+template <class T>
+HWY_INLINE void forward_row(float* h, T* kept, const float* u, int64_t F) {
+  for_vectors(F, [&](auto at, int64_t i) HWY_ATTR {
+    prefetch_next_row(u, u + F, F, i);
+    const Vec gate = keep(at, at.load(u + i), kept + i), up = keep(at, at.load(u + F + i), kept + F + i);
+    at.store(swiglu(gate, up), h + i);
+  });
+}
+
+void swiglu_forward(F32 h, Stored kept, CF32 uv) {
+  const int64_t F = h.cols();
+  const bool in_place = static_cast<const void*>(kept.data) == uv.data;
+  with_format(kept, [&](auto rows) {
+    parallel_for(h.rows(), row_grain(F), [&](int64_t s) HWY_ATTR {
+      in_place ? forward_row(h.row(s), uv.row(s), F) : forward_row(h.row(s), rows.row(s), uv.row(s), F);
     });
   });
 }
 
-void swiglu_backward(F32 duv, F32 dh_to_h, CF32 uv) {
+template <class T>
+void backward_rows(F32 duv, F32 dh_to_h, View<const T> uv) {
   const int64_t S = dh_to_h.rows(), F = dh_to_h.cols();
   parallel_for(S, row_grain(F), [&](int64_t s) HWY_ATTR {
-    const float *u = uv.row(s), *v = u + F;
+    const T *u = uv.row(s), *v = u + F;
     float *du = duv.row(s), *dv = du + F, *dh = dh_to_h.row(s);
     for_vectors(F, [&](auto at, int64_t i) HWY_ATTR {
       prefetch_next_row(u, v, F, i);
@@ -50,6 +68,10 @@ void swiglu_backward(F32 duv, F32 dh_to_h, CF32 uv) {
   });
 }
 
+void swiglu_backward(F32 duv, F32 dh_to_h, CStored uv) {
+  with_format(uv, [&](auto rows) { backward_rows(duv, dh_to_h, rows); });
+}
+
 }  // namespace isobath::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -60,8 +82,8 @@ HWY_EXPORT(swiglu_backward);
 
 namespace cpu {
 
-void swiglu_forward(F32 h, CF32 uv) { HWY_DYNAMIC_DISPATCH(swiglu_forward)(h, uv); }
-void swiglu_backward(F32 duv, F32 dh_to_h, CF32 uv) { HWY_DYNAMIC_DISPATCH(swiglu_backward)(duv, dh_to_h, uv); }
+void swiglu_forward(F32 h, Stored kept, CF32 uv) { HWY_DYNAMIC_DISPATCH(swiglu_forward)(h, kept, uv); }
+void swiglu_backward(F32 duv, F32 dh_to_h, CStored uv) { HWY_DYNAMIC_DISPATCH(swiglu_backward)(duv, dh_to_h, uv); }
 
 }  // namespace cpu
 }  // namespace isobath

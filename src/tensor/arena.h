@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/stored.h"
 #include "tensor/view.h"
 
 namespace isobath {
@@ -33,6 +34,12 @@ class Plan {
   void add(std::string name, View<T>& view, Shape shape) {
     push(std::move(name), shape, int64_t(sizeof(T)), kAlignment, [&view, shape](std::byte* at) {
       view = {reinterpret_cast<T*>(at), shape};
+    });
+  }
+
+  void add(std::string name, Stored& view, Shape shape, Storage storage) {
+    push(std::move(name), shape, storage == Storage::kF32 ? 4 : 2, kAlignment, [&view, shape, storage](std::byte* at) {
+      view = {at, shape, storage};
     });
   }
 

@@ -92,6 +92,10 @@ void for_each_train_option(Options& t, Visit visit) {
   visit("train", "threads", t.threads, "0: as many as there are cores");
   visit("train", "recompute", t.memory.recompute,
         "none, or blocks: keep the inputs of each block only and run it again before its backward pass; same bits");
+  visit("train", "storage", t.memory.storage,
+        "f32, or bf16: what forward leaves for backward in half the bytes, rounded before it is used");
+  visit("train", "pack", t.memory.packing,
+        "weights for the products: step keeps packed copies, product packs again before each product; same bits");
   visit("train", "out", t.out, "folder of the run");
 }
 template <class Config, class Visit>

@@ -28,8 +28,10 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-bool all_finite(CF32 x) {
-  return std::all_of(x.data, x.data + x.numel(), [](float v) { return std::isfinite(v); });
+bool all_finite(CStored x) {
+  return with_format(x, [](auto rows) {
+    return std::all_of(rows.data, rows.data + rows.numel(), [](auto v) { return std::isfinite(to_f32(v)); });
+  });
 }
 
 // Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass
@@ -37,7 +39,8 @@ bool all_finite(CF32 x) {
 std::string first_not_finite(const Activations& acts, int64_t rows) {
   const size_t L = acts.block.size();
   for (size_t l = 0; l <= L; l++) {
-    const CF32 input = l < L ? acts.block[l].saved.slice(0, acts.block[l].list.rows) : acts.x.slice(0, rows);
+    const CStored input =
+        l < L ? CStored(acts.block[l].saved.slice(0, acts.block[l].list.rows)) : CStored(acts.x.slice(0, rows));
     if (!all_finite(input)) return l == 0 ? "the embedding" : fmt::format("the output of block {}", l - 1);
   }
   return "the output head";
@@ -92,7 +95,7 @@ Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& 
   const Activations annealed(run.model, acts.limits(), Purpose::kTrain, Allocate::kNo);
   std::vector<int64_t> sizes = acts.list_sizes();
   for (const int64_t rows : annealed.list_sizes()) sizes.push_back(rows);
-  model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, sizes);
+  model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, sizes, run.train.memory.packing);
   set_capacity();
   for (int64_t l = 0; l < run.model.num_hidden_layers; l++)
     if (run.model.routed(l)) record.layer.push_back({.block = l});

@@ -76,7 +76,7 @@ StoredState read_state(const fs::path& checkpoint) {
 bool may_change(std::string_view key) {
   return key == "steps" || key == "tokens" || key == "flops" || key == "path" || key == "valid_path" ||
          key == "tokenizer" || key == "out" || key == "keep" || key == "threads" || key == "recompute" ||
-         key == "from" || key.starts_with("eval_") || key.starts_with("save_");
+         key == "pack" || key == "from" || key.starts_with("eval_") || key.starts_with("save_");
 }
 
 }  // namespace

@@ -103,6 +103,20 @@ TEST(Bench, CheckFollowsTheGoals) {
   EXPECT_EQ(ended.code, goals[0]["holds"] ? 0 : 1) << ended.error;
 }
 
+TEST(Bench, SavingMemoryIsTimedBesideNotSavingIt) {
+  const Json plain = json_of({}), saving = json_of({"--storage=bf16", "--recompute=blocks", "--beside-plain"});
+  EXPECT_EQ(saving["config"]["storage"], "bf16");
+  EXPECT_EQ(saving["config"]["recompute"], "blocks");
+  for (const char* model : {"dense", "mod"}) {
+    EXPECT_LT(saving[model]["planned_bytes"], plain[model]["planned_bytes"]);
+    for (const char* ratio : {"over_plain", "cpu_over_plain"}) {
+      EXPECT_EQ(saving[model][ratio].size(), 2u);
+      EXPECT_FALSE(plain[model].contains(ratio));
+    }
+  }
+  expect_in(output_of(tiny({"--storage=bf16", "--beside-plain"})), "MoD    over a step that saves no memory: time ");
+}
+
 TEST(Bench, ScanGoesAroundTheModel) {
   const TempDir dir;
   const std::string page = (dir / "scan.html").string();

@@ -34,7 +34,7 @@ constexpr BatchLimits kLimits{.sequences = 3, .T = 40};
 
 TEST(Plan, OfRoutedBlocksScalesWithCapacity) {
   const Activations acts(planned(tiny_routed(0.125, 4), 40), kLimits, Purpose::kTrain, Allocate::kNo);
-  for (const char* name : {"saved", "rstd1", "qkv", "o", "lse", "a", "rstd2", "uv"}) {
+  for (const char* name : {"saved", "rstd1", "qkv", "o", "lse", "z", "rstd2", "uv"}) {
     const Plan::Entry &dense = entry(acts, std::string("block.0.") + name),
                       &routed = entry(acts, std::string("block.1.") + name);
     EXPECT_EQ(dense.shape[0], 120) << name;
@@ -96,22 +96,38 @@ TEST(Plan, BytesAreTheArenas) {
   }
 }
 
-// No two buffers that live together overlap: every view's bytes are its own, but where the plan was rewound.
-TEST(Plan, BuffersOfTrainingDoNotOverlap) {
-  const Activations acts(planned(tiny_routed(), 40), kLimits, Purpose::kTrain, Allocate::kNo);
-  const auto& entries = acts.plan().entries();
-  const auto of_head = [](const std::string& name) {
-    return name == "scratch.logits" || name.starts_with("scratch.chunk_");
+// No two buffers that live together overlap: of scratch, forward's and backward's do not, nor those of the two halves
+// of a block, nor the blocks' and the head's.
+bool live_apart(const std::string& a, const std::string& b) {
+  const std::set<std::string> head{"scratch.logits", "scratch.chunk_normed", "scratch.chunk_rstd"},
+      forward{"scratch.a", "scratch.m"}, backward{"scratch.ddelta", "scratch.dz2"},
+      attention{"scratch.qkv", "scratch.o"}, mlp{"scratch.h", "scratch.uv"};
+  const auto of_a_block = [&](const std::string& name) {
+    return name == "scratch.normed" || forward.contains(name) || backward.contains(name) || attention.contains(name) ||
+           mlp.contains(name);
   };
-  const std::set<std::string> of_blocks{"scratch.normed",  "scratch.h",    "scratch.m",
-                                        "scratch.ddelta",  "scratch.dz1",  "scratch.dz2",
-                                        "scratch.dnormed", "scratch.dqkv", "scratch.dout"};
-  for (size_t i = 0; i < entries.size(); i++)
-    for (size_t j = 0; j < i; j++) {
-      const Plan::Entry &a = entries[i], &b = entries[j];
-      const bool apart = a.offset >= b.offset + b.bytes || b.offset >= a.offset + a.bytes;
-      const bool head_and_block = of_head(a.name) && of_blocks.contains(b.name);
-      EXPECT_TRUE(apart || head_and_block) << a.name << " and " << b.name;
+  return (head.contains(a) && of_a_block(b)) || (forward.contains(a) && backward.contains(b)) ||
+         (attention.contains(a) && mlp.contains(b));
+}
+
+TEST(Plan, BuffersOfTrainingDoNotOverlap) {
+  for (const Storage storage : {Storage::kF32, Storage::kBf16})
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kBlocks}) {
+      const Activations acts(planned(tiny_routed(), 40), kLimits, Purpose::kTrain, Allocate::kNo,
+                             {.recompute = recompute, .storage = storage});
+      const auto of_blocks = [&](const std::string& name) {  // what recompute lets the blocks share
+        return recompute == Recompute::kBlocks && name.starts_with("block.") && !name.ends_with(".saved") &&
+               name.find(".router.") == std::string::npos;
+      };
+      const auto& entries = acts.plan().entries();
+      for (size_t i = 0; i < entries.size(); i++)
+        for (size_t j = 0; j < i; j++) {
+          const Plan::Entry &a = entries[i], &b = entries[j];
+          const bool apart = a.offset >= b.offset + b.bytes || b.offset >= a.offset + a.bytes;
+          const bool shared = of_blocks(a.name) && of_blocks(b.name) && a.name.substr(0, 8) != b.name.substr(0, 8);
+          EXPECT_TRUE(apart || shared || live_apart(a.name, b.name) || live_apart(b.name, a.name))
+              << a.name << " and " << b.name;
+        }
     }
 }
 
@@ -123,23 +139,31 @@ TEST(Plan, OfRecomputeSharesWhatCanBeMadeAgain) {
   EXPECT_EQ(again.block[0].qkv.data, again.block[2].qkv.data);
   EXPECT_EQ(again.block[1].uv.rows(), 15);
   const auto own = [](const std::string& name) {
-    return !name.starts_with("block.") || name.ends_with(".saved") || name.find(".router.") != std::string::npos;
+    return name.ends_with(".saved") || name.find(".router.") != std::string::npos;
   };
-  const auto& entries = again.plan().entries();
-  for (const Plan::Entry& a : entries) {
-    if (!own(a.name)) continue;
-    for (const Plan::Entry& b : entries) {
-      const bool apart = a.offset >= b.offset + b.bytes || b.offset >= a.offset + a.bytes;
-      EXPECT_TRUE(&a == &b || apart || (a.name.starts_with("scratch.") && b.name.starts_with("scratch.")))
-          << a.name << " and " << b.name;
-    }
-  }
   int64_t inputs = 0;
   for (int64_t l = 0; l < 4; l++) inputs += again.block_bytes(l);
-  for (const Plan::Entry& e : entries)
-    if (e.name.starts_with("block.") && own(e.name)) inputs -= e.bytes;
+  for (const Plan::Entry& e : again.plan().entries())
+    if (own(e.name)) inputs -= e.bytes;
   EXPECT_EQ(inputs, 0) << "what is shared is no block's";
   EXPECT_LT(again.plan().bytes(), kept.plan().bytes());
+}
+
+// What is kept is half, to the byte; what is not is as it was, but for the MLP's stand-in.
+TEST(Plan, OfBf16StorageHalvesWhatIsKept) {
+  const ModelConfig c = planned(tiny_routed(0.125, 4), 40);
+  const Activations f32(c, kLimits, Purpose::kTrain, Allocate::kNo),
+      bf16(c, kLimits, Purpose::kTrain, Allocate::kNo, {.storage = Storage::kBf16});
+  for (const Plan::Entry& e : f32.plan().entries()) {
+    const std::string part = e.name.substr(e.name.rfind('.') + 1);
+    const bool kept =
+        e.name.starts_with("block.") && std::set<std::string>{"saved", "qkv", "o", "z", "uv", "delta"}.contains(part);
+    EXPECT_EQ(entry(bf16, e.name).bytes * (kept ? 2 : 1), e.bytes) << e.name;
+  }
+  EXPECT_FALSE(has_entry(f32, "scratch.uv"));
+  EXPECT_TRUE(has_entry(bf16, "scratch.uv"));
+  const Activations forward(c, kLimits, Purpose::kForward, Allocate::kNo, {.storage = Storage::kBf16});
+  EXPECT_EQ(entry(forward, "block.0.uv").bytes, 120 * 2 * 28 * 4) << "evaluation is fp32";
 }
 
 // A block more is its inputs more.

@@ -111,8 +111,9 @@ TEST_P(Step, AllocatesNothingAfterTheFirst) {
                                     random_sequence(2, {50, 50}, config.vocab_size)};
   const std::vector<Sequence> ragged{random_sequence(3, {61}, config.vocab_size),
                                      random_sequence(4, {13, 2}, config.vocab_size)};
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kBlocks}) {
-    TinyModel model(config, limits_for(whole), Purpose::kTrain, 3, {.recompute = recompute});
+  const MemoryOptions saving{.recompute = Recompute::kBlocks, .storage = Storage::kBf16, .packing = Packing::kProduct};
+  for (const MemoryOptions& memory : {MemoryOptions(), saving}) {
+    TinyModel model(config, limits_for(whole), Purpose::kTrain, 3, memory);
     const TinyBatch first(whole, model.config), second(ragged, model.config);
     model.step(first, {.step = 0});
     EXPECT_EQ(allocations_in([&] { model.step(first, {.step = 1}); }), 0);

@@ -34,7 +34,11 @@ std::vector<TinyCase> cases() {
 class Planned : public ::testing::TestWithParam<TinyCase> {};
 INSTANTIATE_TEST_SUITE_P(PlanTable, Planned, ::testing::ValuesIn(cases()), case_name);
 
-const MemoryOptions kMemory[] = {{.recompute = Recompute::kNone}, {.recompute = Recompute::kBlocks}};
+const MemoryOptions kMemory[] = {
+    {},
+    {.recompute = Recompute::kBlocks},
+    {.storage = Storage::kBf16},
+    {.recompute = Recompute::kBlocks, .storage = Storage::kBf16, .packing = Packing::kProduct}};
 
 TEST_P(Planned, ExecutedFlopsAreWhatTheKernelsCount) {
   const ModelConfig& c = GetParam().config;
@@ -57,7 +61,8 @@ TEST_P(Planned, BytesAreThoseOfWhatARunConstructs) {
     const Products products(c, {.max_rows = kLimits.rows(),
                                 .exact = acts.list_sizes(),
                                 .head_rows = head_chunk(c, kLimits.rows()),
-                                .backward = true});
+                                .backward = true,
+                                .packing = memory.packing});
     EXPECT_EQ(table.weight_bytes, 4 * weights.bytes());
     EXPECT_EQ(table.packed_bytes, products.bytes());
     EXPECT_EQ(table.total.activation_bytes, acts.plan().bytes());

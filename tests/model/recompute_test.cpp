@@ -1,4 +1,5 @@
-// With Recompute::kBlocks a step is the same to the bit: losses, picks, statistics and every gradient.
+// With Recompute::kBlocks, or weights that are packed before each product, a step is the same to the bit: losses,
+// picks, statistics and every gradient.
 #include <gtest/gtest.h>
 
 #include "support/compare.h"
@@ -9,16 +10,18 @@ namespace {
 
 using namespace isobath::testing;
 
+const MemoryOptions kSaving{.recompute = Recompute::kBlocks, .packing = Packing::kProduct};
+
 class Recomputed : public ::testing::TestWithParam<TinyCase> {
  protected:
-  TinyModel model(Recompute recompute) const {
-    return TinyModel(GetParam().config, limits_for(GetParam().sequences), Purpose::kTrain, 3, {.recompute = recompute});
+  TinyModel model(const MemoryOptions& memory) const {
+    return TinyModel(GetParam().config, limits_for(GetParam().sequences), Purpose::kTrain, 3, memory);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Step, Recomputed, ::testing::ValuesIn(tiny_cases()), case_name);
 
 TEST_P(Recomputed, StepHasTheSameBits) {
-  TinyModel kept = model(Recompute::kNone), again = model(Recompute::kBlocks);
+  TinyModel kept = model({}), again = model(kSaving);
   const TinyBatch batch(GetParam().sequences, kept.config);
   for (int64_t step = 0; step < 2; step++) {  // the second finds what the first left in the shared buffers
     EXPECT_EQ(kept.step(batch, {.step = step}), again.step(batch, {.step = step}));
@@ -35,7 +38,7 @@ TEST_P(Recomputed, StepHasTheSameBits) {
 }
 
 TEST_P(Recomputed, MicroBatchesHaveTheSameBits) {
-  TinyModel kept = model(Recompute::kNone), again = model(Recompute::kBlocks);
+  TinyModel kept = model({}), again = model(kSaving);
   const TinyBatch all(GetParam().sequences, kept.config);
   const StepScale scale{.targets = all.targets(), .rows = all.rows()};
   for (TinyModel* m : {&kept, &again}) {

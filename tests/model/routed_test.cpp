@@ -30,7 +30,7 @@ class GateArray : public ::testing::Test {
     segment_begin[2] = int32_t(S);
     const RowList list{{index.data(), {S}}, {position.data(), {S}}, {segment_begin.data(), {3}}, S};
     const Delta delta = block_forward(context(), model_.acts.block[1], y, list, {});
-    residual_add_forward(y, list.index, gate.view().slice(0, S), delta.first, delta.second);
+    residual_add_forward(y, {}, list.index, gate.view().slice(0, S), delta.first, delta.second);
     return y;
   }
   Buffer dense(const Buffer& x) {
@@ -177,8 +177,7 @@ TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
   Buffer dx = random_buffer({8, model.config.hidden_size}, 4);
   const Buffer before = dx;
   const RouterContext router{model.config, 1, context.weights.router, context.products.fc1, model.acts.scratch};
-  routed_backward(dx, router, gradient.router, acts.router, {acts.a.slice(0, 0), acts.m.slice(0, 0)},
-                  acts.saved.slice(0, 0), {},
+  routed_backward(dx, router, gradient.router, acts.router, acts.delta.slice(0, 0), acts.saved.slice(0, 0), {},
                   [&](F32 ddelta) { return block_backward(context, acts, gradient, ddelta); });
   for (size_t i = 0; i < model.gradient.list().size(); i++)
     for (int64_t j = 0; j < model.gradient.at(i).numel(); j++)

@@ -128,6 +128,17 @@ TEST(Weights, ArePlannedWithoutMemory) {
   EXPECT_TRUE(planned.weights().embed.empty());
 }
 
+// Room for one block, in one direction at a time: another block adds nothing.
+TEST(Products, ThatPackBeforeAProductHaveRoomForOneBlock) {
+  const auto bytes = [](int64_t L, Packing packing) {
+    return Products(tiny_config(L),
+                    {.max_rows = 40, .exact = {}, .head_rows = 40, .backward = true, .packing = packing}, Allocate::kNo)
+        .bytes();
+  };
+  EXPECT_EQ(bytes(2, Packing::kProduct), bytes(20, Packing::kProduct));
+  EXPECT_LT(bytes(2, Packing::kProduct), bytes(1, Packing::kStep));
+}
+
 TEST(Products, OfAnotherBlockAddItsPackedWeightsAndNoScratch) {
   const auto bytes = [](int64_t L) {
     return Products(tiny_config(L), {.max_rows = 40, .exact = {}, .head_rows = 40, .backward = true}, Allocate::kNo)

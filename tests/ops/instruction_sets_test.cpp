@@ -32,7 +32,7 @@ std::vector<Buffer> run_all(int64_t D) {
 
   Buffer y = rows, rstd = row, saved = rows, dz = rows, dweight({D}, 1);
   rmsnorm_forward(y, rstd, saved, {x, index, m}, w, 1e-5f);
-  rmsnorm_backward(dz, add_to(dweight), a, {saved, {}, m}, w, rstd, partial);
+  rmsnorm_backward(dz, add_to(dweight), a, saved, w, rstd, partial);
 
   Buffer uv = random_buffer({S, 2 * D}, 8, 5), duv({S, 2 * D}), dh = a;
   swiglu_backward(duv, dh, uv);
@@ -41,9 +41,9 @@ std::vector<Buffer> run_all(int64_t D) {
   router_score(score, x, w, {});
   router_backward_weight(add_to(dw), add_to(db), gate, x, index, partial);
 
-  Buffer added = x, ddelta = rows, dgate = row, scattered = x, routed = x;
-  residual_add_forward(added, index, gate, a, m);
-  residual_add_backward(ddelta, dgate, x, index, gate, a, m);
+  Buffer added = x, delta = rows, ddelta = rows, dgate = row, scattered = x, routed = x;
+  residual_add_forward(added, delta, index, gate, a, m);
+  residual_add_backward(ddelta, dgate, x, index, gate, delta);
   scatter_add(scattered, index, a, m);
   router_backward_input(routed, dr, w);
 

@@ -5,6 +5,7 @@
 #include <hwy/targets.h>
 
 #include <array>
+#include <memory>
 #include <numeric>
 #include <set>
 
@@ -71,6 +72,72 @@ TEST(Linear, AgreesWithFloat64) {
     for (size_t i = 0; i < want_dW.size(); i++) want_dW[i] += double(dirty.values[i]);
     expect_close(dW.values, want_dW, terms, double(M), "dW");
   }
+}
+
+// Linears of two shapes that take turns with one room give the bits of Linears with copies of their own, whoever was
+// there before and however the weights change.
+TEST(Linear, InARoomHasTheSameBits) {
+  const std::array<Shape, 3> shapes{Shape{37, 19}, Shape{37, 19}, Shape{8, 70}};
+  std::vector<std::unique_ptr<Made>> own;
+  std::vector<Linear> linear(shapes.size());
+  std::vector<Buffer> W;
+  PackingRoom room;
+  Plan plan;
+  for (size_t i = 0; i < shapes.size(); i++) {
+    const int64_t N = shapes[i][0], K = shapes[i][1];
+    own.push_back(std::make_unique<Made>(N, K, 64));
+    linear[i].plan(plan, "test", {.N = N, .K = K, .max_rows = 64, .exact = {}, .room = &room});
+    W.push_back(random_buffer(shapes[i], 10 + i));
+  }
+  plan.add("room", room.bytes, {room.needed});
+  const Arena arena(plan);
+  EXPECT_GE(room.needed, 37 * 19 * 4);
+  EXPECT_LT(plan.bytes(), own[0]->plan.bytes() + own[1]->plan.bytes() + own[2]->plan.bytes());
+  for (const uint64_t change : {1, 2})
+    for (size_t i = 0; i < shapes.size(); i++) {
+      for (int64_t j = 0; j < W[i].shape.numel(); j++) W[i][j] += float(change);
+      own[i]->linear.pack(W[i]);
+      linear[i].pack(W[i]);
+      for (const size_t turn : {0, 0, 1, 2, 0, 2, 1, 1}) {
+        if (turn > i) continue;  // not packed yet
+        const int64_t N = shapes[turn][0], K = shapes[turn][1], M = 21;
+        const Buffer x = random_buffer({M, K}, 2), dy = random_buffer({M, N}, 3);
+        Buffer y({M, N}), want_y({M, N}), dx({M, K}), want_dx({M, K}), dW({N, K}, 1), want_dW({N, K}, 1);
+        linear[turn].forward(y, x);
+        own[turn]->linear.forward(want_y, x);
+        linear[turn].backward_input(dx, dy);
+        own[turn]->linear.backward_input(want_dx, dy);
+        linear[turn].backward_weight(add_to(dW), dy, x);
+        own[turn]->linear.backward_weight(add_to(want_dW), dy, x);
+        expect_same_bits(y, want_y, "y");
+        expect_same_bits(dx, want_dx, "dx");
+        expect_same_bits(dW, want_dW, "dW");
+      }
+    }
+}
+
+// Who is in the room is packed already.
+TEST(Linear, InARoomPacksOncePerTurn) {
+  PackingRoom room;
+  Plan plan;
+  std::array<Linear, 2> linear;
+  for (Linear& l : linear) l.plan(plan, "test", {.N = 5, .K = 7, .max_rows = 4, .exact = {}, .room = &room});
+  plan.add("room", room.bytes, {room.needed});
+  const Arena arena(plan);
+  const Buffer W = random_buffer({5, 7}, 1), x = random_buffer({4, 7}, 2), dy = random_buffer({4, 5}, 3);
+  Buffer y({4, 5}), dx({4, 7});
+  for (Linear& l : linear) l.pack(W);
+  const auto packs = [&](auto work) {
+    const Profile profile;
+    work();
+    return profile.find("linear_pack") == nullptr ? 0 : profile.find("linear_pack")->calls;
+  };
+  EXPECT_EQ(packs([&] { linear[0].forward(y, x); }), 1);
+  EXPECT_EQ(packs([&] { linear[0].forward(y, x); }), 0);
+  EXPECT_EQ(packs([&] { linear[0].backward_input(dx, dy); }), 1) << "the other direction";
+  EXPECT_EQ(packs([&] { linear[1].backward_input(dx, dy); }), 1) << "another's weights";
+  EXPECT_EQ(packs([&] { linear[0].pack(W), linear[1].backward_input(dx, dy); }), 0) << "nobody in the room changed";
+  EXPECT_EQ(packs([&] { linear[1].pack(W), linear[1].backward_input(dx, dy); }), 1) << "changed weights";
 }
 
 TEST(Linear, NeitherReadsNorWritesBeyondItsRows) {

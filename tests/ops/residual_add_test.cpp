@@ -32,16 +32,22 @@ const Case kCases[] = {{1, 1, 1}, {5, 3, 7}, {9, 4, 64}, {70, 67, 83}};
 
 Buffer forward(const Case& c, CF32 gate, CF32 m) {
   Buffer x = c.x;
-  residual_add_forward(x, c.index, gate, c.a, m);
+  residual_add_forward(x, {}, c.index, gate, c.a, m);
   return x;
+}
+
+Buffer delta_of(const Case& c) {
+  Buffer delta({c.S, c.D});
+  for (int64_t i = 0; i < c.S * c.D; i++) delta[i] = c.a[i] + c.m[i];
+  return delta;
 }
 
 struct Backward {
   Buffer ddelta, dgate;
 };
-Backward backward(const Case& c, const Buffer& dx, CF32 gate, CF32 m) {
+Backward backward(const Case& c, const Buffer& dx, CF32 gate) {
   Backward b{Buffer({c.S, c.D}), Buffer({c.S})};
-  residual_add_backward(b.ddelta, b.dgate, dx, c.index, gate, c.a, m);
+  residual_add_backward(b.ddelta, b.dgate, dx, c.index, gate, delta_of(c));
   return b;
 }
 
@@ -65,8 +71,20 @@ TEST(ResidualAdd, AGateOfOneHasTheBitsOfNoGate) {
     for (const CF32 m : {CF32(), CF32(c.m)}) {
       const Buffer ones({c.S}, 1), dx = random_buffer({c.N, c.D}, 6);
       expect_same_bits(forward(c, ones, m), forward(c, {}, m));
-      expect_same_bits(backward(c, dx, ones, m).ddelta, backward(c, dx, {}, m).ddelta);
+      expect_same_bits(backward(c, dx, ones).ddelta, backward(c, dx, {}).ddelta);
     }
+}
+
+// What is kept for backward is a + m; x has the bits it has when nothing is kept.
+TEST(ResidualAdd, DeltaIsKeptOnRequest) {
+  for (const Case& c : kCases) {
+    Buffer x = c.x, delta({c.S, c.D}), alone({c.S, c.D});
+    residual_add_forward(x, delta, c.index, c.gate, c.a, c.m);
+    expect_same_bits(delta, delta_of(c));
+    expect_same_bits(x, forward(c, c.gate, c.m));
+    residual_add_forward({}, alone, {}, {}, c.a, c.m);
+    expect_same_bits(alone, delta, "without x");
+  }
 }
 
 TEST(ResidualAdd, AGateOfZeroIsTheIdentity) {
@@ -86,7 +104,7 @@ TEST(ResidualAdd, BackwardMatchesTheFormula) {
       for (size_t i = 0; i < y.size(); i++) sum += y[i] * double(dx[int64_t(i)]);
       return sum;
     };
-    const Backward got = backward(c, dx, c.gate, c.m);
+    const Backward got = backward(c, dx, c.gate);
     const auto dgate = reference::complex_step(to_double(c.gate), [&](const auto& g) { return loss(g, lift(c.a)); });
     expect_close(got.dgate.values, dgate, max_abs(dx) * (max_abs(c.a) + max_abs(c.m)), double(c.D), "dgate");
     if (c.S * c.D > 1000) continue;
@@ -99,8 +117,8 @@ TEST(ResidualAdd, GateGradientIsLeftOutOnRequest) {
   const Case c(5, 3, 7);
   const Buffer dx = random_buffer({5, 7}, 6);
   Buffer ddelta({3, 7});
-  residual_add_backward(ddelta, {}, dx, c.index, c.gate, {}, {});
-  expect_same_bits(ddelta, backward(c, dx, c.gate, c.m).ddelta);
+  residual_add_backward(ddelta, {}, dx, c.index, c.gate, {});
+  expect_same_bits(ddelta, backward(c, dx, c.gate).ddelta);
 }
 
 TEST(ResidualAdd, ScatterAddAndRouterInputMatchTheFormula) {
@@ -123,7 +141,7 @@ TEST(ResidualAdd, ScatterAddAndRouterInputMatchTheFormula) {
 TEST(ResidualAdd, AnIndexLeftOutMeansRowS) {
   Case c(4, 4, 7);
   Buffer x = c.x;
-  residual_add_forward(x, {}, c.gate, c.a, c.m);
+  residual_add_forward(x, {}, {}, c.gate, c.a, c.m);
   expect_same_bits(x, forward(c, c.gate, c.m));
 }
 
@@ -131,7 +149,7 @@ TEST(ResidualAdd, HasTheSameBitsForAnyNumberOfThreadsAndRows) {
   const Case c(400, 301, 83);
   const Buffer dx = random_buffer({c.N, c.D}, 6), dr = random_buffer({c.N}, 7), w = random_buffer({c.D}, 8);
   const auto run = [&] {
-    const Backward b = backward(c, dx, c.gate, c.m);
+    const Backward b = backward(c, dx, c.gate);
     Buffer scattered = c.x, routed = c.x;
     scatter_add(scattered, c.index, c.a, c.m);
     router_backward_input(routed, dr, w);
@@ -145,14 +163,14 @@ TEST(ResidualAdd, HasTheSameBitsForAnyNumberOfThreadsAndRows) {
   Buffer x({1, 83});
   const int64_t n = c.index[300];
   std::copy_n(c.x.values.begin() + n * 83, 83, x.values.begin());
-  residual_add_forward(x, List{0}, c.gate.view().slice(300, 1), c.a.view().slice(300, 1), c.m.view().slice(300, 1));
+  residual_add_forward(x, {}, List{0}, c.gate.view().slice(300, 1), c.a.view().slice(300, 1), c.m.view().slice(300, 1));
   expect_same_bits(x.values.data(), one[0].values.data() + n * 83, 83, "a row alone");
 }
 
 TEST(ResidualAdd, NoRowsDoNothing) {
   const Case c(4, 0, 3);
   expect_same_bits(forward(c, c.gate, c.m), c.x);
-  backward(c, c.x, c.gate, c.m);
+  backward(c, c.x, c.gate);
   Buffer dx = c.x;
   scatter_add(dx, c.index, c.a, {});
   expect_same_bits(dx, c.x);
@@ -161,11 +179,13 @@ TEST(ResidualAdd, NoRowsDoNothing) {
 TEST(ResidualAdd, RefusesWrongShapesAndRepeatedRows) {
   const Case c(5, 3, 7);
   Buffer x = c.x, ddelta({3, 7}), dgate({3});
-  EXPECT_THROW(residual_add_forward(x, List{0, 2, 2}, {}, c.a, {}), Error);
-  EXPECT_THROW(residual_add_forward(x, List{0, 2, 5}, {}, c.a, {}), Error);
-  EXPECT_THROW(residual_add_forward(x, c.index, Buffer({2}), c.a, {}), Error);
-  EXPECT_THROW(residual_add_forward(x, c.index, {}, c.a, Buffer({3, 6})), Error);
-  EXPECT_THROW(residual_add_backward(ddelta, dgate, x, c.index, {}, {}, {}), Error);
+  EXPECT_THROW(residual_add_forward(x, {}, List{0, 2, 2}, {}, c.a, {}), Error);
+  EXPECT_THROW(residual_add_forward(x, {}, List{0, 2, 5}, {}, c.a, {}), Error);
+  EXPECT_THROW(residual_add_forward(x, {}, c.index, Buffer({2}), c.a, {}), Error);
+  EXPECT_THROW(residual_add_forward(x, {}, c.index, {}, c.a, Buffer({3, 6})), Error);
+  EXPECT_THROW(residual_add_backward(ddelta, dgate, x, c.index, {}, {}), Error);
+  EXPECT_THROW(residual_add_forward(x, Buffer({3, 6}), c.index, {}, c.a, {}), Error);
+  EXPECT_THROW(residual_add_forward({}, {}, {}, {}, c.a, {}), Error);
   EXPECT_THROW(scatter_add(x, List{2, 1, 0}, c.a, {}), Error);
   EXPECT_THROW(router_backward_input(x, dgate, c.gate), Error);
 }

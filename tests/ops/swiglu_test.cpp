@@ -12,9 +12,12 @@ namespace isobath {
 namespace {
 using namespace testing;
 
-Buffer forward(const Buffer& uv) {
+// With uv kept where it is.
+Buffer forward(Buffer uv) {
   Buffer h({uv.shape[0], uv.shape[1] / 2});
-  swiglu_forward(h, uv);
+  const Buffer before = uv;
+  swiglu_forward(h, uv, uv);
+  expect_same_bits(uv, before);
   return h;
 }
 
@@ -92,15 +95,16 @@ TEST(Swiglu, HasTheSameBitsForAnyNumberOfThreadsAndRows) {
     expect_same_bits(with_threads(threads, back), one_back);
   }
   Buffer last({1, 83});
-  swiglu_forward(last, uv.view().slice(300, 1));
+  Buffer kept({1, 2 * 83});
+  swiglu_forward(last, kept, uv.view().slice(300, 1));
   expect_same_bits(last.values.data(), one.values.data() + 300 * 83, 83, "a row alone");
 }
 
 TEST(Swiglu, NoRowsDoNothingAndWrongShapesAreRefused) {
   Buffer none({0, 3}), none2({0, 6}), h({2, 3}), uv({2, 5}, 0);
-  swiglu_forward(none, none2);
+  swiglu_forward(none, none2, none2);
   swiglu_backward(none2, none, none2);
-  EXPECT_THROW(swiglu_forward(h, uv), Error);
+  EXPECT_THROW(swiglu_forward(h, uv, uv), Error);
   EXPECT_THROW(swiglu_backward(uv, h, uv), Error);
 }
 

@@ -164,7 +164,8 @@ struct TinyModel {
         products(config, {.max_rows = limits.rows(),
                           .exact = acts.list_sizes(),
                           .head_rows = head_chunk(config, limits.rows()),
-                          .backward = purpose == Purpose::kTrain}) {
+                          .backward = purpose == Purpose::kTrain,
+                          .packing = memory.packing}) {
     randomize(weights, seed);
     products.pack(weights.weights());
   }

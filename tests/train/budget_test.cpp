@@ -114,9 +114,11 @@ TEST(Trainer, plans_the_bytes_of_the_plan_table) {
   RunConfig c = tiny_run(dir);
   c.data.micro_batch = 2;
   for (const Topology topology : {Topology::kDense, Topology::kJoint})
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kBlocks}) {
+    for (const MemoryOptions& memory :
+         {MemoryOptions(),
+          MemoryOptions{.recompute = Recompute::kBlocks, .storage = Storage::kBf16, .packing = Packing::kProduct}}) {
       c.model.routing.topology = topology;
-      c.train.memory.recompute = recompute;
+      c.train.memory = memory;
       const auto trainer = trainer_of(c);
       const ModelConfig& model = trainer->config().model;
       EXPECT_EQ(trainer->planned_bytes(),

@@ -59,6 +59,7 @@ const ResumeCase kCases[] = {
        c.data.max_documents = 3;
      }},
     {"MicroBatches", [](RunConfig& c) { c.data.micro_batch = 3; }},
+    {"Bf16", [](RunConfig& c) { c.train.memory.storage = Storage::kBf16; }},
     {"ShortLastStep",
      [](RunConfig& c) {
        c.train.steps = 0;
@@ -107,6 +108,7 @@ TEST_P(Resume, ten_steps_are_six_and_four) {
   whole_config.train.save_every = 3;
   whole_config.train.threads = 1;
   whole_config.train.memory.recompute = Recompute::kBlocks;  // another way to the same bits
+  whole_config.train.memory.packing = Packing::kProduct;
   const ThreadCount restored(2);
   const Watched whole = run_and_watch(whole_config);
   c.train.threads = 2;
@@ -280,6 +282,7 @@ TEST(ResumeRefuses, other_options_by_name_but_not_where_things_lie) {
   wrong("data.batch = 4, not 2", [](auto& o) { o.data.batch = 2; });
   wrong("model.max_position_embeddings = 24, not 12", [](auto& o) { o.data.context = 12; });
   wrong("train.seed = 1, not 2", [](auto& o) { o.train.seed = 2; });
+  wrong("train.storage = \"f32\", not \"bf16\"", [](auto& o) { o.train.memory.storage = Storage::kBf16; });
   wrong("train.learning_rate", [](auto& o) { o.train.learning_rate = 1e-5; });
   wrong("was trained on other text", [&](auto& o) { o.data.path = dir.write("b.txt", synthetic_text(121)).string(); });
 
@@ -289,6 +292,7 @@ TEST(ResumeRefuses, other_options_by_name_but_not_where_things_lie) {
   moved.train.eval_every = 1;
   moved.train.save_every = 1;
   moved.train.memory.recompute = Recompute::kBlocks;
+  moved.train.memory.packing = Packing::kProduct;
   const auto trainer = trainer_of(moved);
   trainer->resume(checkpoint);
   EXPECT_EQ(trainer->steps_done(), 3);

@@ -28,12 +28,17 @@ using Ledger = std::map<std::string, Traffic>;
 // The formulas, in the letters of docs/design.md.
 class Expected {
  public:
-  Expected(const ModelConfig& c, const MemoryOptions& memory, int64_t B, int64_t T) : c_(c), B_(B), N_(B * T) {
+  Expected(const ModelConfig& c, const MemoryOptions& memory, int64_t B, int64_t T)
+      : c_(c),
+        bf16_(memory.storage == Storage::kBf16),
+        packs_again_(memory.packing == Packing::kProduct),
+        B_(B),
+        N_(B * T) {
     add("embedding_forward", N_ * D + N_ + looked_up() * D);
     for (int64_t l = 0; l < c.num_hidden_layers; l++) {
       const int64_t S = c.routed(l) ? B * capacity_rows(c.capacity(l), T) : N_;
       block(S, T, c.routed(l));
-      if (c.norms_router_input()) add("restore_rows", 2 * S * D + (c.routed(l) ? S : 0));
+      if (c.norms_router_input()) add("restore_rows", S * D + kept(S * D) + (c.routed(l) ? S : 0));
       if (c.routed(l)) router(S);
       const bool last = l + 1 == c.num_hidden_layers;  // its buffers still hold it
       if (memory.recompute == Recompute::kBlocks && !last) block_again(S, T, c.routed(l));
@@ -54,49 +59,83 @@ class Expected {
   int64_t rotated(int64_t S, int64_t T) const {
     return 2 * S * (heads.H + heads.G) * heads.K + S + std::min(S, T) * heads.K;
   }
+  // Of numbers that are kept for backward: two bytes each in bf16.
+  int64_t kept(int64_t numbers) const { return bf16_ ? numbers / 2 : numbers; }
   void forward(int64_t S, int64_t out, int64_t in) { add("linear_forward", S * out + S * in + out * in); }
-  void backward(int64_t S, int64_t out, int64_t in) {
-    add("linear_backward_input", S * out + S * in + out * in);
+  void backward_weight(int64_t S, int64_t out, int64_t in) {
     add("linear_backward_weight", S * out + S * in + 2 * out * in);
   }
-  void attention_and_gates(int64_t S, int64_t T) {
-    forward(S, heads.qkv_cols(), D);
-    add("rope_forward", rotated(S, T));
-    add("attention_forward", S * (heads.qkv_cols() + heads.q_cols() + heads.H) + B_ + 1);
-    forward(S, D, heads.q_cols());
-    add("rmsnorm_forward", 3 * S * D + S + D);  // x + a
-    forward(S, 2 * F, D);
+  void backward(int64_t S, int64_t out, int64_t in) {
+    add("linear_backward_input", S * out + S * in + out * in);
+    backward_weight(S, out, in);
   }
-  void mlp_output(int64_t S) {
-    add("swiglu_forward", 3 * S * F);
-    forward(S, D, F);
+  // Before the product of a block, or its first chunk, where no packed copies are kept.
+  void pack_before(int64_t out, int64_t in) {
+    if (packs_again_) add("linear_pack", 2 * out * in);
+  }
+  void widened_o(int64_t S) {
+    if (bf16_) add("widen", S * heads.q_cols() + kept(S * heads.q_cols()));
+  }
+  void attention_half(int64_t S, int64_t T) {
+    const int64_t qkv = S * heads.qkv_cols();
+    pack_before(heads.qkv_cols(), D);
+    pack_before(D, heads.q_cols());
+    forward(S, heads.qkv_cols(), D);
+    add("rope_forward", bf16_ ? qkv + kept(qkv) + S + std::min(S, T) * heads.K : rotated(S, T));
+    add("attention_forward", kept(qkv + S * heads.q_cols()) + S * heads.H + B_ + 1);
+    widened_o(S);
+    forward(S, D, heads.q_cols());
+  }
+  void mlp_half(int64_t S, bool output) {
+    pack_before(2 * F, D);
+    if (output) pack_before(D, F);
+    add("rmsnorm_forward", 2 * S * D + 2 * kept(S * D) + S + D);  // saved + a, which is kept
+    for (int64_t at = 0; at < S; at += kMlpRows) {
+      const int64_t n = std::min(kMlpRows, S - at);
+      forward(n, 2 * F, D);
+      if (output || bf16_) add("swiglu_forward", 3 * n * F + (bf16_ ? kept(2 * n * F) : 0));
+      if (output) forward(n, D, F);
+    }
+  }
+  void mlp_backward(int64_t S) {
+    pack_before(2 * F, D);
+    pack_before(D, F);
+    add("rmsnorm_apply", S * D + kept(S * D) + S + D);
+    for (int64_t at = 0; at < S; at += kMlpRows) {
+      const int64_t n = std::min(kMlpRows, S - at);
+      backward(n, D, F);
+      add("swiglu_backward", 4 * n * F + kept(2 * n * F));
+      backward(n, 2 * F, D);
+    }
+    add("rmsnorm_backward", 2 * S * D + kept(S * D) + S + 3 * D);
+    add("scatter_add", 3 * S * D);  // ddelta + dz2
   }
   void block(int64_t S, int64_t T, bool routed) {
-    const int64_t index = routed ? S : 0, gate = routed ? S : 0;
-    add("rmsnorm_forward", 3 * S * D + S + D + index);  // gathers, keeps and normalizes the rows
-    attention_and_gates(S, T);
-    mlp_output(S);
-    add("residual_add_forward", 4 * S * D + gate + index);
+    const int64_t index = routed ? S : 0, gate = routed ? S : 0, delta = routed ? kept(S * D) : 0;
+    add("rmsnorm_forward", 2 * S * D + kept(S * D) + S + D + index);  // gathers, keeps and normalizes the rows
+    attention_half(S, T);
+    mlp_half(S, true);
+    add("residual_add_forward", 4 * S * D + delta + gate + index);
 
-    add("residual_add_backward", 2 * S * D + gate + index + (routed ? S + 2 * S * D : 0));
-    backward(S, D, F);
-    add("swiglu_backward", 6 * S * F);
-    backward(S, 2 * F, D);
-    add("rmsnorm_apply", 3 * S * D + S + D);
-    add("rmsnorm_backward", 4 * S * D + S + 3 * D);
-    add("scatter_add", 3 * S * D);  // ddelta + dz2
+    add("residual_add_backward", 2 * S * D + gate + index + (routed ? S + delta : 0));
+    mlp_backward(S);
+    pack_before(D, heads.q_cols());
+    pack_before(heads.qkv_cols(), D);
+    widened_o(S);
     backward(S, D, heads.q_cols());
-    add("attention_backward", S * (2 * heads.qkv_cols() + 2 * heads.q_cols() + heads.H) + B_ + 1);
+    const int64_t columns = S * (heads.qkv_cols() + heads.q_cols());
+    add("attention_backward", columns + kept(columns) + S * heads.H + B_ + 1);
     add("rope_backward", rotated(S, T));
     backward(S, heads.qkv_cols(), D);
-    add("rmsnorm_apply", 2 * S * D + S + D);
-    add("rmsnorm_backward", 3 * S * D + S + 3 * D);
+    add("rmsnorm_apply", S * D + kept(S * D) + S + D);
+    add("rmsnorm_backward", 2 * S * D + kept(S * D) + S + 3 * D);
     add("scatter_add", 4 * S * D + index);
   }
   void block_again(int64_t S, int64_t T, bool routed) {
-    add("rmsnorm_forward", 2 * S * D + S + D);
-    attention_and_gates(S, T);
-    if (routed) mlp_output(S);  // the gate's gradient reads it
+    add("rmsnorm_forward", S * D + kept(S * D) + S + D);
+    attention_half(S, T);
+    mlp_half(S, routed);
+    if (routed) add("residual_add_forward", 2 * S * D + kept(S * D));  // the gate's gradient reads it
   }
   void router(int64_t S) {
     const int64_t bias = c_.routing.router_bias ? 1 : 0, P = c_.predictor_width();
@@ -108,7 +147,7 @@ class Expected {
     const int64_t rms = normed ? N_ : 0;
     add(normed ? "router_score_normed" : "router_score", N_ * D + N_ + D + bias + rms);
     add("gate_backward", 4 * S);
-    add("router_backward_weight", S * D + S + 2 * D + 2 * bias + (normed ? 2 * S : 0));
+    add("router_backward_weight", kept(S * D) + S + 2 * D + 2 * bias + (normed ? 2 * S : 0));
     if (normed)
       add("router_backward_input_normed", 3 * N_ * D + 3 * N_ + D + bias);
     else
@@ -119,6 +158,7 @@ class Expected {
     if (c_.routing.z_weight > 0) add("square_loss", 3 * N_);
     if (c_.has_score_loss()) add("router_backward_weight", N_ * D + N_ + 2 * D + 2 * bias + rms);
     if (c_.routing.causal != Causal::kPredictor) return;
+    pack_before(P, D);
     forward(N_, P, D);
     add("predictor_forward", 2 * N_ * P + N_ + 2 * P + 1);
     add("predictor_backward", 2 * N_ * P + N_ + 5 * P + 2);
@@ -143,7 +183,7 @@ class Expected {
       add("adamw_step", 8 * info.shape.numel());
     });
     const auto pack = [&](int64_t out, int64_t in) { add("linear_pack", 3 * out * in); };
-    for (int64_t l = 0; l < c_.num_hidden_layers; l++) {
+    for (int64_t l = 0; l < c_.num_hidden_layers && !packs_again_; l++) {
       pack(heads.qkv_cols(), D), pack(D, heads.q_cols()), pack(2 * F, D), pack(D, F);
       if (c_.has_predictor() && c_.routed(l)) pack(c_.predictor_width(), D);
     }
@@ -151,6 +191,7 @@ class Expected {
   }
 
   const ModelConfig& c_;
+  const bool bf16_, packs_again_;
   const int64_t B_, N_, D = c_.hidden_size, F = c_.intermediate_size;
   const Heads heads = c_.heads();
 };
@@ -175,7 +216,9 @@ std::vector<Model> models() {
   threshold.routing.z_weight = 0.1;
   ModelConfig spaced = random;
   spaced.routing.router = Router::kSpaced;
-  const MemoryOptions recompute{.recompute = Recompute::kBlocks};
+  const MemoryOptions recompute{.recompute = Recompute::kBlocks}, bf16{.storage = Storage::kBf16},
+      both{.recompute = Recompute::kBlocks, .storage = Storage::kBf16}, pack{.packing = Packing::kProduct},
+      all{.recompute = Recompute::kBlocks, .storage = Storage::kBf16, .packing = Packing::kProduct};
   return {{"Dense", tiny_config()},
           {"DenseTied", tied},
           {"Bce", tiny_routed()},
@@ -185,7 +228,13 @@ std::vector<Model> models() {
           {"Random", random},
           {"Spaced", spaced},
           {"DenseRecomputed", tiny_config(), recompute},
-          {"BceRecomputed", tiny_routed(), recompute}};
+          {"BceRecomputed", tiny_routed(), recompute},
+          {"DenseBf16", tiny_config(), bf16},
+          {"NormedBf16", normed, bf16},
+          {"DenseBf16Recomputed", tiny_config(), both},
+          {"BceBf16Recomputed", tiny_routed(), both},
+          {"PredictorPackedAgain", predictor, pack},
+          {"BceAll", tiny_routed(), all}};
 }
 void PrintTo(const Model& model, std::ostream* out) { *out << model.name; }
 
