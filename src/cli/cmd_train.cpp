@@ -36,8 +36,9 @@ RunConfig run_config(const Arguments& a) {
   const fs::path checkpoint = find_model_folder(a.resume);
   RunConfig config = stored_options(checkpoint);
   TrainOptions& t = config.train;
-  const bool at_home = belongs_to_run(checkpoint);
-  t.out = at_home ? fs::proximate(fs::canonical(checkpoint).parent_path()).string() : "";
+  const fs::path home = fs::canonical(checkpoint).parent_path();
+  const bool at_home = belongs_to_run(checkpoint) || fs::equivalent(home, a.resume);  // the run itself was named
+  t.out = at_home ? fs::proximate(home).string() : "";
   if (!t.from.empty()) t.from = checkpoint.string();  // has all that the model it began with brought
   if (!a.config.empty()) replace_budget(t, [&] { read_toml(a.config, config); });
   replace_budget(t, [&] { a.flags.apply(config); });

@@ -137,6 +137,15 @@ TEST_F(WrongModel, a_state_with_counts_beyond_all_runs) {
   }
 }
 
+// As programs copy it that know no links.
+TEST_F(WrongModel, a_run_without_its_link_goes_on) {
+  fs::remove(run_ / "latest");
+  const Ended ended = run(resume({"--steps", "6"}));
+  EXPECT_EQ(ended.code, 0) << ended.error;
+  expect_in(ended.error, "the link latest is missing; step-00000004 is used instead");
+  EXPECT_EQ(latest_checkpoint(run_)->step, 6);
+}
+
 // Before the first step there is nothing to save.
 TEST_F(WrongModel, interrupted_while_it_prepares) {
   const std::string text = dir_.write("long.txt", synthetic_text(100'000)).string();

@@ -137,19 +137,39 @@ TEST_F(WrongModel, a_demo_too_short_for_a_sequence) {
   EXPECT_EQ(ended.error.find("--flops"), std::string::npos) << ended.error;
 }
 
-TEST_F(WrongInput, threads_that_cannot_be_started) {
-#if !defined(_OPENMP) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "built without OpenMP, or with a sanitizer that takes all addresses";
-#endif
-  const Arguments eval{"eval", "no/such", "--path", work_.text, "--threads", "1000"};
-  std::string command = std::string("ulimit -v 2000000; exec ") + ISOBATH_PROGRAM;
-  for (const std::string& word : eval) command += " " + word;
-  const std::string error = work_.dir.write("error", "").string();
-  const int code = std::system((command + " 2> " + error).c_str());
-  EXPECT_EQ(WEXITSTATUS(code), 2);
-  expect_in(read_file(error), "error: cannot start 1000 threads");
-  expect_in(read_file(error), "lower --threads");
+#if defined(_OPENMP) && !defined(__SANITIZE_ADDRESS__)  // a sanitizer takes all addresses
+
+class WithLittleMemory : public WrongInput {
+ protected:
+  // The exit code (128 + signal as a shell says it), and the last line of standard error.
+  std::pair<int, std::string> run_within(int64_t kilobytes, const Arguments& arguments) const {
+    const std::string error = work_.dir.write("error", "").string();
+    std::string command = fmt::format("ulimit -c 0; ulimit -v {}; {}", kilobytes, ISOBATH_PROGRAM);
+    for (const std::string& word : arguments) command += " " + word;
+    const int status = std::system((command + " > /dev/null 2> " + error).c_str());
+    const std::vector<std::string> lines = lines_of(read_file(error));
+    return {WEXITSTATUS(status), lines.empty() ? "" : lines.back()};
+  }
+};
+
+TEST_F(WithLittleMemory, threads_that_cannot_be_started) {
+  const auto [code, line] = run_within(2'000'000, {"eval", "no/such", "--path", work_.text, "--threads", "1000"});
+  EXPECT_EQ(code, 2);
+  EXPECT_TRUE(line.starts_with("error: cannot start 1000 threads")) << line;
+  expect_in(line, "lower --threads");
 }
+
+// Also where it runs out in a thread of a parallel region, which measures the machine.
+TEST_F(WithLittleMemory, memory_that_runs_out) {
+  for (const int64_t kilobytes : {60'000, 80'000, 100'000, 120'000, 150'000}) {
+    SCOPED_TRACE(kilobytes);
+    const auto [code, line] = run_within(kilobytes, {"train", work_.config, "--threads", "2", "--out", work_.out});
+    EXPECT_TRUE(code == 1 || code == 2) << code;
+    EXPECT_TRUE(line.starts_with("error: ")) << line;
+  }
+}
+
+#endif
 
 TEST_F(WrongInput, names_of_shards_that_are_folders) {
   for (const char* out : {"/", ".", "..", "no/such/"}) {
