@@ -100,6 +100,7 @@ struct Section {
     return std::to_string(block) + (part == Part::kBlock ? "" : std::string(" ") + name_of(part));
   }
   std::string name() const { return "block " + label(); }
+  bool operator==(const Section&) const = default;
 };
 
 struct RoutingConfig {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "model/config.h"
 
 namespace isobath {
@@ -132,9 +133,9 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
 
 ModelConfig read_config(const fs::path& file) {
   try {
-    return config_from_json(Json::parse(read_file(file)), file.string());
+    return config_from_json(parse_json(read_file(file, kConfigBytes), file.string()), file.string());
   } catch (const Json::exception& error) {
-    fail("{}: not readable as JSON: {}", file.string(), error.what());
+    fail("{}: not a model's config: {}", file.string(), error.what());
   }
 }
 
