@@ -11,8 +11,8 @@ namespace isobath {
 // the kernel may lag some hundred kilobytes behind. None where the system does not tell.
 std::optional<int64_t> anonymous_bytes();
 
-// Gives memory that a mapping of this process holds back to the system, in whole pages within [at, at + bytes). It can be
-// used as before; numbers in those pages are zero.
+// Gives memory that a mapping of this process holds back to the system, in whole pages within [at, at + bytes). It can
+// be used as before; numbers in those pages are zero.
 void give_back(void* at, int64_t bytes);
 
 }  // namespace isobath

@@ -1,13 +1,13 @@
+#include <unistd.h>
+
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/open_model.h"
 #include "cli/terminal.h"
 #include "generate/engine.h"
-#include "generate/load.h"
 
 namespace isobath::cli {
 namespace {
@@ -33,10 +33,10 @@ constexpr const char* kFooter =
 
 std::vector<std::string> read_prompts(const Arguments& a) {
   std::vector<std::string> prompts = a.prompts;
-  for (const std::string& file : a.files) prompts.push_back(read_file(file));
+  for (const std::string& file : a.files) prompts.push_back(read_file_or_pipe(file, kPromptBytes));
   if (!prompts.empty()) return prompts;
   if (input_is_terminal()) return {""};
-  return {std::string(std::istreambuf_iterator<char>(std::cin), {})};
+  return {read_stream(STDIN_FILENO, "standard input", kPromptBytes)};
 }
 
 const char* finish_name(Finish finish) {
@@ -58,51 +58,79 @@ const char* finish_name(Finish finish) {
   return "";
 }
 
+// Of all sections.
+struct Totals {
+  double run = 0;                         // share of the sections that tokens went through
+  int64_t used = 0, dense = 0, held = 0;  // bytes of keys and values
+};
+Totals totals(const Statistics& s) {
+  Totals t;
+  for (size_t l = 0; l < s.layer.size(); l++) {
+    t.run += s.share_run(l) / double(s.layer.size());
+    t.used += s.layer[l].kv_used_bytes;
+    t.dense += s.layer[l].kv_dense_bytes;
+    t.held += s.layer[l].kv_held_bytes;
+  }
+  return t;
+}
+
 std::string shares_text(const Statistics& s, const ModelConfig& config) {
-  double run = 0;
-  for (size_t l = 0; l < s.layer.size(); l++) run += s.share_run(l);
-  std::string text = fmt::format("blocks run {:.1f}%", 100 * run / double(std::max<size_t>(1, s.layer.size())));
+  std::string text = fmt::format("blocks run {:.1f}%", 100 * totals(s).run);
   const char* before = "  (";
   for (size_t l = 0; l < s.layer.size(); l++) {
-    if (!config.routed(int64_t(l))) continue;
-    text += fmt::format("{}block {}: {:.1f}%", before, l, 100 * s.share_run(l));
+    const Section section = config.section(int64_t(l));
+    if (!section.routed) continue;
+    text += fmt::format("{}{}: {:.1f}%", before, section.name(), 100 * s.share_run(l));
     before = ", ";
   }
   return text + (config.routed_blocks() > 0 ? ")\n" : "\n");
 }
 
-std::string statistics_text(const Engine& engine, const ModelConfig& config, std::span<const Result> results) {
-  const Statistics& s = engine.statistics();
-  double used = 0, dense = 0, held = 0;
-  for (const LayerStatistics& layer : s.layer) {
-    used += double(layer.kv_used_bytes);
-    dense += double(layer.kv_dense_bytes);
-    held += double(layer.kv_held_bytes);
-  }
+std::string statistics_text(const Statistics& s, const ModelConfig& config, std::span<const Result> results) {
+  const Totals t = totals(s);
   std::string text = fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s", s.prefill_tokens,
                                  with_letter(s.prefill_tokens_per_second()), s.drawn_tokens,
                                  with_letter(s.decode_tokens_per_second()));
   if (s.shared_tokens > 0) text += fmt::format("; {} prompt tokens shared", s.shared_tokens);
   text += results.size() == 1 ? fmt::format("; ended by: {}\n", finish_name(results[0].finish)) : "\n";
   return text + shares_text(s, config) +
-         fmt::format("KV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(used),
-                     100 * used / std::max(1.0, dense), bytes_text(dense), bytes_text(held));
+         fmt::format("KV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(double(t.used)),
+                     100 * double(t.used) / std::max(1.0, double(t.dense)), bytes_text(double(t.dense)),
+                     bytes_text(double(t.held)));
 }
 
-// A terminal would take control characters, which a model of bytes may write, for commands.
 void print_text(std::string_view text) {
   static const bool terminal = output_is_terminal();
-  for (const char c : text) std::putchar(terminal && uint8_t(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c);
+  const std::string shown = terminal ? without_controls(text) : std::string(text);
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
 }
 
-void print_json(std::span<const Result> results) {
+nlohmann::json statistics_json(const Statistics& s, const ModelConfig& config) {
+  const Totals t = totals(s);
+  nlohmann::json json{{"prompt_tokens", s.prefill_tokens},
+                      {"prompt_tokens_per_s", s.prefill_tokens_per_second()},
+                      {"generated_tokens", s.drawn_tokens},
+                      {"generated_tokens_per_s", s.decode_tokens_per_second()},
+                      {"blocks_run", t.run},
+                      {"kv_bytes", t.used},
+                      {"kv_dense_bytes", t.dense},
+                      {"kv_held_bytes", t.held},
+                      {"routed", nlohmann::json::array()}};
+  for (size_t l = 0; l < s.layer.size(); l++)
+    if (const Section section = config.section(int64_t(l)); section.routed)
+      json["routed"].push_back({{"block", section.block}, {"part", name_of(section.part)}, {"share", s.share_run(l)}});
+  return json;
+}
+
+void print_json(const Statistics& statistics, const ModelConfig& config, std::span<const Result> results) {
   nlohmann::json list = nlohmann::json::array();
   for (const Result& r : results)
     list.push_back({{"text", r.text},
                     {"tokens", r.tokens},
                     {"prompt_tokens", r.prompt_tokens},
                     {"finish", finish_name(r.finish)}});
-  std::printf("%s\n", list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  const nlohmann::json json{{"texts", std::move(list)}, {"statistics", statistics_json(statistics, config)}};
+  std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 EngineOptions options_of(const Arguments& a, int64_t prompts) {
@@ -138,7 +166,7 @@ std::vector<Result> write_texts(Engine& engine, const std::vector<Request>& requ
 }
 
 int run_generate(Arguments& a) {
-  const LoadedModel loaded = load_model(a.model);
+  const LoadedModel loaded = open_model(a.model);
   const std::vector<std::string> prompts = read_prompts(a);
   Engine engine(*loaded.model, loaded.tokenizer, options_of(a, int64_t(prompts.size())));
   forget_packed_weights(*loaded.model);
@@ -155,7 +183,7 @@ int run_generate(Arguments& a) {
   if (streaming) print_text(prompts[0]);
   const std::vector<Result> results = write_texts(engine, requests, streaming);
   if (a.json) {
-    print_json(results);
+    print_json(engine.statistics(), loaded.model->config(), results);
   } else if (streaming) {
     std::printf("\n");
   } else {
@@ -164,7 +192,8 @@ int run_generate(Arguments& a) {
       print_text(prompts[i] + results[i].text + '\n');
     }
   }
-  if (!a.quiet) std::fprintf(stderr, "%s", statistics_text(engine, loaded.model->config(), results).c_str());
+  if (!a.quiet)
+    std::fprintf(stderr, "%s", statistics_text(engine.statistics(), loaded.model->config(), results).c_str());
   return 0;
 }
 
@@ -207,7 +236,7 @@ void add_generate(CLI::App& app, Run& run) {
       ->capture_default_str();
   add_threads(*command);
   command->add_flag("--quiet,-q", a->quiet, "no statistics");
-  command->add_flag("--json", a->json, "print texts and tokens as JSON");
+  command->add_flag("--json", a->json, "print texts, tokens and statistics as a JSON object");
   command->callback([a, &run] { run = [a] { return run_generate(*a); }; });
 }
 

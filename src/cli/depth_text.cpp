@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "cli/run_text.h"
 #include "cli/terminal.h"
 
 namespace isobath::cli {
@@ -43,7 +44,7 @@ std::string coloured(const std::vector<Piece>& pieces, int64_t deepest) {
       continue;
     }
     change(piece.depth);
-    for (const char c : piece.text) out += uint8_t(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
+    out += without_controls(piece.text);
   }
   change(0);
   return out + '\n';
@@ -60,13 +61,13 @@ std::string interlinear(const std::vector<Piece>& pieces) {
     digits.clear();
   };
   for (const Piece& piece : pieces) {
-    for (const char c : piece.text) {
+    for (const char c : without_controls(piece.text)) {
       const bool continues = (uint8_t(c) & 0xC0) == 0x80;  // a later byte of a UTF-8 character
       if (!continues && digits.size() >= kColumns) flush();
       if (c == '\n')
         text += "\u21B5";
       else
-        text += uint8_t(c) < 0x20 ? '?' : c;
+        text += c == '\t' ? '?' : c;
       if (!continues) digits += digit(piece.depth);
       if (c == '\n') flush();
     }
@@ -110,8 +111,9 @@ std::string router_weight_text(const Trace& trace) {
     const Histogram h = histogram(layer.score, 48, layer.border);
     const int64_t above =
         std::count_if(layer.score.begin(), layer.score.end(), [&](float r) { return r > float(layer.border); });
-    out += fmt::format("block {:>2}  {:>7.3f} |{}| {:<7.3f} {:.1f}% above {:.4g}\n", layer.block, h.low, bars(h.count),
-                       h.edge_of(h.count.size()), 100 * double(above) / double(layer.score.size()), layer.border);
+    out += fmt::format("{}  {:>7.3f} |{}| {:<7.3f} {:.1f}% above {:.4g}\n", padded_name(layer.section), h.low,
+                       bars(h.count), h.edge_of(h.count.size()), 100 * double(above) / double(layer.score.size()),
+                       layer.border);
   }
   return out;
 }

@@ -79,12 +79,12 @@ void GenerationBench::end() {
   const Statistics& s = engine_->statistics();
   double routed = 0;
   for (size_t l = 0; l < s.layer.size(); l++) {
-    if (model_.config().routed(int64_t(l))) routed += s.share_run(l);
+    if (model_.config().section(int64_t(l)).routed) routed += s.share_run(l);
     times_.kv_used_bytes += s.layer[l].kv_used_bytes;
     times_.kv_held_bytes += s.layer[l].kv_held_bytes;
     times_.kv_dense_bytes += s.layer[l].kv_dense_bytes;
   }
-  if (model_.config().routed_blocks() > 0) times_.routed_share = routed / double(model_.config().routed_blocks());
+  if (model_.config().routers() > 0) times_.routed_share = routed / double(model_.config().routers());
   for (const int64_t id : ids_) engine_->cancel(id);
 }
 
@@ -136,10 +136,10 @@ std::vector<Goal> goals_of(const GenerationReport& r) {
     if (pair.dense.batch < kManySequences || r.setup.context < kContext) continue;
     if (r.setup.model.vocab_size <= kSmallVocabulary)
       at_least("mod_speed", fmt::format("batch {}, speed MoD / dense", pair.dense.batch), pair.speed_ratio(), 1.5);
-    const double blocks = double(r.setup.model.num_hidden_layers), routed = double(r.setup.model.routed_blocks());
-    double implied = (blocks - routed) / blocks;
-    for (int64_t l = 0; l < r.setup.model.num_hidden_layers; l++)
-      if (r.setup.model.routed(l)) implied += r.setup.model.capacity(l) / blocks;
+    double implied = 0;
+    for (int64_t l = 0; l < r.setup.model.sections(); l++)
+      if (const Section section = r.setup.model.section(l); section.attention())
+        implied += r.setup.model.capacity(section) / double(r.setup.model.num_hidden_layers);
     const double value = double(pair.mod.kv_held_bytes) / (implied * double(pair.mod.kv_dense_bytes));
     goals.push_back(
         {"mod_kv_bytes",

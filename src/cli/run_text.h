@@ -17,5 +17,6 @@ std::string eval_line(const EvalRecord& record);
 std::string routing_text(const ModelConfig& config);
 // share and agreement of one layer: "block 3  share 12.1%  accuracy 96.4% (base 87.5%)  precision ..."
 std::string layer_line(const LayerRouting& layer);
+std::string padded_name(const Section& section);  // as wide as those of the other sections of its kind
 
 }  // namespace isobath::cli

@@ -60,7 +60,7 @@ Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptio
 
 void Engine::restart_statistics() {
   done_ = {};
-  done_.layer.resize(size_t(model_.config().num_hidden_layers));
+  done_.layer.resize(size_t(model_.config().sections()));
 }
 
 namespace {

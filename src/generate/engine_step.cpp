@@ -61,7 +61,9 @@ void Engine::end_what_is_due() {
 int64_t Engine::expected_pages(int64_t tokens) const {
   int64_t pages = 0;
   for (size_t l = 0; l < done_.layer.size(); l++) {
-    const double share = done_.rows() > 0 ? done_.share_run(l) : model_.config().capacity(int64_t(l));
+    const Section section = model_.config().section(int64_t(l));
+    if (!section.attention()) continue;
+    const double share = done_.rows() > 0 ? done_.share_run(l) : model_.config().capacity(section);
     pages += pages_for(int64_t(std::ceil(share * double(tokens))));
   }
   return pages;
@@ -72,7 +74,7 @@ bool Engine::has_room_for(const Sequence& s) {
   const int64_t tokens = int64_t(s.result.tokens.size());
   do {
     const int64_t shared = prefixes_.find({s.result.tokens.data(), size_t(tokens - 1)}, shared_id(s));
-    const int64_t wanted = expected_pages(tokens - shared) + (running() + 1) * cache_.layers();
+    const int64_t wanted = expected_pages(tokens - shared) + (running() + 1) * cache_.attending();
     if (wanted <= pool().free_pages()) return true;
   } while (prefixes_.drop_oldest());
   return running() == 0;  // alone it fits: submit() saw to that
@@ -201,7 +203,7 @@ void Engine::note(const Batch& batch, double seconds) {
   (prompt ? done_.prefill_tokens : done_.decode_tokens) += batch.rows();
   (prompt ? done_.prefill_seconds : done_.decode_seconds) += seconds;
   for (size_t l = 0; l < done_.layer.size(); l++) {
-    const bool routed = model_.config().routed(int64_t(l));
+    const bool routed = model_.config().section(int64_t(l)).routed;
     done_.layer[l].rows += routed ? acts_.block[l].router.list.rows : batch.rows();
     held += cache_.held_bytes(int64_t(l));
     most += done_.layer[l].kv_held_bytes;
@@ -211,7 +213,7 @@ void Engine::note(const Batch& batch, double seconds) {
     LayerStatistics& layer = done_.layer[l];
     layer.kv_used_bytes = cache_.used_bytes(int64_t(l));
     layer.kv_held_bytes = cache_.held_bytes(int64_t(l));
-    layer.kv_dense_bytes = tokens * kv_row_bytes();
+    layer.kv_dense_bytes = model_.config().section(int64_t(l)).attention() ? tokens * kv_row_bytes() : 0;
   }
 }
 

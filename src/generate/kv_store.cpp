@@ -8,7 +8,8 @@ namespace isobath {
 namespace {
 
 int64_t page_count(const ModelConfig& c, int64_t sequences, int64_t bytes, Storage storage) {
-  if (bytes == 0) return sequences * c.num_hidden_layers * pages_for(c.max_position_embeddings);
+  if (bytes == 0)
+    return sequences * c.num_hidden_layers * pages_for(c.max_position_embeddings);  // a block attends once
   const KvPages page{.data = nullptr, .G = c.heads().G, .K = c.heads().K, .storage = storage};
   return bytes / page.page_bytes();
 }
@@ -16,11 +17,13 @@ int64_t page_count(const ModelConfig& c, int64_t sequences, int64_t bytes, Stora
 }  // namespace
 
 KvStore::KvStore(const ModelConfig& c, int64_t sequences, int64_t bytes, Storage storage)
-    : layers_(c.num_hidden_layers),
+    : layers_(c.sections()),
       sequences_(sequences),
       pool_(page_count(c, sequences, bytes, storage), layers_, c.heads().G, c.heads().K, storage),
       tables_(size_t(layers_ * sequences * pages_for(c.max_position_embeddings))),
       slots_(size_t(layers_ * sequences)) {
+  for (int64_t l = 0; l < layers_; l++) attends_.push_back(c.section(l).attention());
+  attending_ = std::count(attends_.begin(), attends_.end(), true);
   int32_t* table = tables_.data();
   for (KvSlot& slot : slots_) {
     slot.page = table;
@@ -38,6 +41,7 @@ std::vector<int32_t> KvStore::positions(int64_t layer, int64_t sequence) const {
 int64_t KvStore::pages_needed(int64_t sequence, int64_t rows) const {
   int64_t pages = 0;
   for (int64_t l = 0; l < layers_; l++) {
+    if (!attends_[size_t(l)]) continue;
     const KvSlot& s = slot(l, sequence);
     const bool copies = s.length % kPageRows > 0 && pool_.shared(s.page[s.pages() - 1]);
     pages += pages_for(s.length + rows) - s.pages() + (copies ? 1 : 0);

@@ -1,4 +1,5 @@
-// The caches of several sequences: a page table per layer and sequence, over one pool with a budget.
+// The caches of several sequences: a page table per section of the model and sequence, over one pool with a budget.
+// Sections are called layers here; one without attention has no rows.
 //
 //   store.pages_needed(b, n) <= store.pool().free_pages()    // before a pass with n more rows of sequence b
 //   forward_blocks(..., store.view());                       // appends; takes pages for the rows that are routed
@@ -31,12 +32,12 @@ class KvStore {
   const KvPool& pool() const { return pool_; }
   const KvSlot& slot(int64_t layer, int64_t sequence) const { return slots_[size_t(layer * sequences_ + sequence)]; }
   std::vector<int32_t> positions(int64_t layer, int64_t sequence) const;
-  int64_t layers() const { return layers_; }
+  int64_t attending() const { return attending_; }  // layers with attention
 
   // The most pages that `rows` more rows can take: all of them routed to every layer.
   int64_t pages_needed(int64_t sequence, int64_t rows) const;
   // The same for a sequence of so many tokens from its start.
-  int64_t pages_of(int64_t tokens) const { return layers_ * pages_for(tokens); }
+  int64_t pages_of(int64_t tokens) const { return attending_ * pages_for(tokens); }
 
   void rollback(int64_t sequence, int64_t tokens);
   void release(int64_t sequence) { rollback(sequence, 0); }
@@ -52,7 +53,8 @@ class KvStore {
  private:
   KvSlot& at(int64_t layer, int64_t sequence) { return slots_[size_t(layer * sequences_ + sequence)]; }
   int64_t rows_below(const int32_t* page, int64_t length, int64_t tokens) const;
-  int64_t layers_, sequences_;
+  int64_t layers_, sequences_, attending_ = 0;
+  std::vector<bool> attends_;  // (layers)
   KvPool pool_;
   std::vector<int32_t> tables_;  // (layers, sequences, pages of a context)
   std::vector<KvSlot> slots_;    // (layers, sequences)

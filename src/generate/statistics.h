@@ -21,7 +21,7 @@ struct Statistics {
   int64_t shared_tokens = 0;  // of prompts, that were not read again
   int64_t gave_way = 0;       // times that a request gave its pages back
   int64_t finished = 0;
-  std::vector<LayerStatistics> layer = {};
+  std::vector<LayerStatistics> layer = {};  // by section of the model
 
   int64_t rows() const { return prefill_tokens + decode_tokens; }
   double share_run(size_t l) const { return rows() == 0 ? 0 : double(layer[l].rows) / double(rows()); }

@@ -82,7 +82,8 @@ void write_samples(Twin& twin, const LoadedModel& loaded, uint64_t seed) {
   const Statistics& statistics = engine.statistics();
   twin.generation_tokens_per_s = statistics.decode_tokens_per_second();
   double rows = 0;
-  for (const LayerStatistics& layer : statistics.layer) rows += double(layer.rows);
+  for (size_t l = 0; l < statistics.layer.size(); l++)
+    if (loaded.model->config().section(int64_t(l)).attention()) rows += double(statistics.layer[l].rows);
   twin.kv_bytes_measured = rows * double(engine.kv_row_bytes()) / double(std::max<int64_t>(1, statistics.rows()));
 }
 
@@ -147,6 +148,12 @@ BudgetProbe probe_budget(const TwinSetup& setup, const Tokenizer& tokenizer, con
   probe.mod_flop_s = training_rate(setup.mod, tokenizer, corpus, peak, each);
   const double bought = setup.options.seconds / (1 / probe.dense_flop_s + 1 / probe.mod_flop_s);
   probe.flops = std::max(bought, setup.options.least_flops);
+  RunConfig dense = setup.dense;
+  dense.train.flops = probe.flops;
+  const double sequence = double(model_flops(resolved(dense, tokenizer).model, 1, T).training());
+  require(probe.flops >= sequence,
+          "demo: {} seconds are time for {:.3g} FLOPs, one sequence takes {:.3g}; raise --seconds",
+          setup.options.seconds, probe.flops, sequence);
   probe.dense_seconds = probe.flops / probe.dense_flop_s;
   probe.mod_seconds = probe.flops / probe.mod_flop_s;
   return probe;
@@ -211,10 +218,10 @@ std::vector<Verdict> judge(const Comparison& c) {
                                                      causal, kCausalGap, gap)});
   if (!c.mod.evaluation.causal) return verdicts;
   for (const LayerRouting& layer : c.mod.evaluation.causal->layer) {
-    const double C = c.mod.config.model.capacity(layer.block), share = layer.share();
-    verdicts.push_back({share >= C / 3 && share <= 3 * C,
-                        fmt::format("block {} causal share {:.1f}% in [C/3, 3C] = [{:.1f}%, {:.1f}%]", layer.block,
-                                    100 * share, 100 * C / 3, 300 * C)});
+    const double C = c.mod.config.model.capacity(layer.section), share = layer.share();
+    verdicts.push_back(
+        {share >= C / 3 && share <= 3 * C, fmt::format("{} causal share {:.1f}% in [C/3, 3C] = [{:.1f}%, {:.1f}%]",
+                                                       layer.section.name(), 100 * share, 100 * C / 3, 300 * C)});
   }
   return verdicts;
 }

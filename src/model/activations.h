@@ -72,6 +72,7 @@ struct RouterActs {
   F32 score;                 // (N)
   F32 rstd;                  // (N) 1 / root mean square of the rows, with router_input = normed
   F32 logit;                 // (N) of the causal rule: routed iff above 0; empty without a rule
+  F32 hidden;                // (N,P) training: of a predictor that looks back
   F32 dscore;                // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
   F32 gate, dgate;           // (S)
   I32 index;                 // (S)
@@ -86,15 +87,16 @@ struct RouterActs {
   Midpoints midpoints;       // of the pass, in training with causal = threshold
 };
 
+// Of a section: half a block leaves the other half's empty.
 struct BlockActs {
   Stored saved;  // (S,D) the rows' inputs
   F32 rstd1;     // (S)
   Stored qkv;    // (S,(H+2G)K) after RoPE
   Stored o;      // (S,HK)
   F32 lse;       // (S,H)
-  Stored z;      // (S,D) saved + attention's output, the second norm's input; empty in a forward pass
-  F32 rstd2;     // (S)
-  Stored uv;     // (S,2F)
+  Stored z;   // (S,D) saved + attention's output, the second norm's input; empty in a forward pass, and in half a block
+  F32 rstd2;  // (S)
+  Stored uv;  // (S,2F)
   Stored delta;  // (S,D) what the block adds before the gate: kept where the gate's gradient needs it, else empty
   RouterActs router;
   RowList list;  // of the last forward pass
@@ -130,11 +132,11 @@ class Activations {
   Activations(const Activations&) = delete;
   Activations& operator=(const Activations&) = delete;
 
-  F32 x;              // (N,D) the residual stream
-  F32 dx;             // (N,D)
-  F32 loss, entropy;  // (N) per row, nats
-  F32 rope;           // (positions,K)
-  std::vector<BlockActs> block;
+  F32 x;                         // (N,D) the residual stream
+  F32 dx;                        // (N,D)
+  F32 loss, entropy;             // (N) per row, nats
+  F32 rope;                      // (positions,K)
+  std::vector<BlockActs> block;  // by section
   Scratch scratch;
 
   const BatchLimits& limits() const { return limits_; }
@@ -142,7 +144,7 @@ class Activations {
   const MemoryOptions& memory() const { return memory_; }
   bool recomputes() const { return memory_.recompute == Recompute::kBlocks; }
   const Plan& plan() const { return plan_; }
-  int64_t block_bytes(int64_t l) const { return block_bytes_[size_t(l)]; }  // of buffers that are block l's alone
+  int64_t block_bytes(int64_t l) const { return block_bytes_[size_t(l)]; }  // of buffers that are section l's alone
   std::vector<int64_t> list_sizes() const { return list_sizes_; }           // distinct S of the blocks, and N
 
  private:
@@ -152,7 +154,7 @@ class Activations {
   void plan_router(const ModelConfig& config, int64_t l);
   void plan_scratch(const ModelConfig& config);
   void plan_block_scratch(const ModelConfig& config);
-  // A buffer of block l: an F32 or I32, or a Stored and its format.
+  // A buffer of section l: an F32 or I32, or a Stored and its format.
   template <class V, class... Format>
   void add(int64_t l, const char* name, V& view, Shape shape, Format... format);
   bool blocks_share() const { return purpose_ == Purpose::kForward || recomputes(); }
@@ -164,8 +166,8 @@ class Activations {
   Arena arena_;
 };
 
-// Rows that a block is planned for: N for dense blocks, the top-k choice for routed ones in training.
-int64_t planned_rows(const ModelConfig& config, int64_t block, const BatchLimits& limits, Purpose purpose);
+// Rows that a section is planned for: N for dense ones, the top-k choice for routed ones in training.
+int64_t planned_rows(const ModelConfig& config, int64_t section, const BatchLimits& limits, Purpose purpose);
 // Rows of one chunk of the output head: enough for a full-speed product, few enough to keep logits small.
 int64_t head_chunk(const ModelConfig& config, int64_t rows);
 }  // namespace isobath

@@ -12,8 +12,7 @@
 namespace isobath {
 
 struct PlanRow {
-  int64_t block = 0;
-  bool routed = false;
+  Section section = {};
   double capacity = 1;
   int64_t parameters = 0;
   double model_flops = 0;     // forward, per token; training is 3 times it
@@ -21,10 +20,11 @@ struct PlanRow {
   double training_flops() const { return 3 * model_flops; }
   int64_t activation_bytes = 0;  // of one micro-batch
   double kv_bytes = 0;           // per token, fp32, at the planned share
+  bool operator==(const PlanRow&) const = default;
 };
 
 struct PlanTable {
-  std::vector<PlanRow> block;
+  std::vector<PlanRow> block;  // by section
   PlanRow rest;  // embedding, last norm, head; of the activations what all blocks share: residual stream, scratch
   PlanRow total;
   int64_t weight_bytes = 0;      // weights, gradients and two moments, fp32

@@ -9,29 +9,35 @@
 namespace isobath {
 namespace {
 
-void visit_block(const ModelConfig& c, int64_t l, BlockWeights& b, const VisitWeight& visit) {
+void visit_section(const ModelConfig& c, const Section& section, BlockWeights& b, const VisitWeight& visit) {
   const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
-  const std::string prefix = "model.layers." + std::to_string(l) + ".";
+  const int64_t l = section.index;
+  std::string prefix = "model.layers." + std::to_string(section.block) + ".";
   const auto add = [&](const char* name, Shape shape, Kind kind, F32& view) {
-    visit({.name = prefix + name, .shape = shape, .kind = kind, .block = l}, view);
+    visit({.name = prefix + name, .shape = shape, .kind = kind, .section = l}, view);
   };
   const auto add_adjacent = [&](const char* name, Shape shape, F32& view) {
-    visit({.name = prefix + name, .shape = shape, .kind = Kind::kMatrix, .block = l, .adjacent = true}, view);
+    visit({.name = prefix + name, .shape = shape, .kind = Kind::kMatrix, .section = l, .adjacent = true}, view);
   };
   const auto add_bias = [&](const char* name, Shape shape, Kind kind, F32& view) {
-    visit({.name = prefix + name, .shape = shape, .kind = kind, .block = l, .bias = true}, view);
+    visit({.name = prefix + name, .shape = shape, .kind = kind, .section = l, .bias = true}, view);
   };
-  add("input_layernorm.weight", {D}, Kind::kNorm, b.norm1);
-  add("self_attn.q_proj.weight", {heads.q_cols(), D}, Kind::kMatrix, b.q);
-  add_adjacent("self_attn.k_proj.weight", {heads.kv_cols(), D}, b.k);
-  add_adjacent("self_attn.v_proj.weight", {heads.kv_cols(), D}, b.v);
-  add("self_attn.o_proj.weight", {D, heads.q_cols()}, Kind::kOutput, b.o);
-  add("post_attention_layernorm.weight", {D}, Kind::kNorm, b.norm2);
-  add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
-  add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
-  add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
-  if (!c.routed(l)) return;
+  if (section.attention()) {
+    add("input_layernorm.weight", {D}, Kind::kNorm, b.norm1);
+    add("self_attn.q_proj.weight", {heads.q_cols(), D}, Kind::kMatrix, b.q);
+    add_adjacent("self_attn.k_proj.weight", {heads.kv_cols(), D}, b.k);
+    add_adjacent("self_attn.v_proj.weight", {heads.kv_cols(), D}, b.v);
+    add("self_attn.o_proj.weight", {D, heads.q_cols()}, Kind::kOutput, b.o);
+  }
+  if (section.mlp()) {
+    add("post_attention_layernorm.weight", {D}, Kind::kNorm, b.norm2);
+    add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
+    add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
+    add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
+  }
+  if (!section.routed) return;
+  if (section.part != Part::kBlock) prefix += section.part == Part::kAttention ? "self_attn." : "mlp.";
   RouterWeights& r = b.router;
   if (c.routing.router_offset) add_bias("router.offset", {1}, Kind::kRule, r.offset);
   if (c.routing.router != Router::kLearned) return;
@@ -71,9 +77,9 @@ double start_deviation(const WeightInfo& info, int64_t L) {
 
 void for_each_weight(const ModelConfig& c, Weights& w, const VisitWeight& visit) {
   const int64_t D = c.hidden_size, V = c.vocab_size;
-  w.block.resize(size_t(c.num_hidden_layers));
+  w.block.resize(size_t(c.sections()));
   visit({"model.embed_tokens.weight", {V, D}, Kind::kEmbedding}, w.embed);
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) visit_block(c, l, w.block[size_t(l)], visit);
+  for (int64_t l = 0; l < c.sections(); l++) visit_section(c, c.section(l), w.block[size_t(l)], visit);
   visit({"model.norm.weight", {D}, Kind::kNorm}, w.norm);
   if (!c.tie_word_embeddings) visit({"lm_head.weight", {V, D}, Kind::kMatrix}, w.head);
 }
@@ -117,7 +123,7 @@ void initialize(WeightSet& set, uint64_t seed) {
   }
 }
 
-Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) : block_(size_t(c.num_hidden_layers)) {
+Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) : block_(size_t(c.sections())) {
   const Heads heads = c.heads();
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   Plan plan;
@@ -134,14 +140,19 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
     if (!sizes.frozen) return add_linear(product, name, N, K, room);
     product.plan(plan, name, FrozenLinear::Sizes{.N = N, .K = K, .max_rows = sizes.max_rows, .format = *sizes.frozen});
   };
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+  for (int64_t l = 0; l < c.sections(); l++) {
+    const Section section = c.section(l);
     BlockProducts& b = block_[size_t(l)];
     const std::string prefix = "packed." + std::to_string(l) + ".";
-    if (c.has_predictor() && c.routed(l)) add_linear(b.fc1, prefix + "fc1", c.predictor_width(), D, rooms_.fc1);
-    add(b.qkv, prefix + "qkv", heads.qkv_cols(), D, rooms_.qkv);
-    add(b.o, prefix + "o", D, heads.q_cols(), rooms_.o);
-    add(b.gate_up, prefix + "gate_up", 2 * F, D, rooms_.gate_up);
-    add(b.down, prefix + "down", D, F, rooms_.down);
+    if (c.has_predictor() && section.routed) add_linear(b.fc1, prefix + "fc1", c.predictor_width(), D, rooms_.fc1);
+    if (section.attention()) {
+      add(b.qkv, prefix + "qkv", heads.qkv_cols(), D, rooms_.qkv);
+      add(b.o, prefix + "o", D, heads.q_cols(), rooms_.o);
+    }
+    if (section.mlp()) {
+      add(b.gate_up, prefix + "gate_up", 2 * F, D, rooms_.gate_up);
+      add(b.down, prefix + "down", D, F, rooms_.down);
+    }
   }
   for (PackingRoom* room : {&rooms_.qkv, &rooms_.o, &rooms_.gate_up, &rooms_.down, &rooms_.fc1})
     if (room->needed > 0) plan.add("packed.room", room->bytes, {room->needed});
@@ -160,10 +171,14 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
 void Products::pack(const Weights& w) {
   for (size_t l = 0; l < block_.size(); l++) {
     const BlockWeights& b = w.block[l];
-    block_[l].qkv.pack(b.qkv());
-    block_[l].o.pack(b.o);
-    block_[l].gate_up.pack(b.gate_up());
-    block_[l].down.pack(b.down);
+    if (!b.q.empty()) {
+      block_[l].qkv.pack(b.qkv());
+      block_[l].o.pack(b.o);
+    }
+    if (!b.gate.empty()) {
+      block_[l].gate_up.pack(b.gate_up());
+      block_[l].down.pack(b.down);
+    }
     if (!b.router.fc1.empty()) block_[l].fc1.pack(b.router.fc1);
   }
   head_.pack(w.output_head());

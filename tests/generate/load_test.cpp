@@ -41,10 +41,8 @@ TEST(Load, WrittenModelComesBackBitForBitAndGeneratesTheSame) {
     const std::vector<Request> request{{.prompt = random_prompt(6, 1), .max_tokens = 10}};
     std::vector<int32_t> tokens[2];
     for (Model* m : {model.get(), loaded.model.get()}) {
-      Generator g(*m, loaded.tokenizer, {});
-      g.begin(request);
-      g.run();
-      tokens[m == model.get()] = g.result(0).tokens;
+      Engine engine(*m, loaded.tokenizer, {});
+      tokens[m == model.get()] = run_all(engine, request)[0].tokens;
     }
     EXPECT_EQ(tokens[0], tokens[1]);
   }

@@ -11,7 +11,7 @@ constexpr int64_t kPage = 2 * 16 * 20 * 4 + 64;  // bytes of the tiny model's pa
 
 void expect_pages_add_up(const Engine& engine) {
   int64_t held = 0;
-  for (int64_t l = 0; l < 4; l++) held += engine.pool().held_pages(l);
+  for (size_t l = 0; l < engine.statistics().layer.size(); l++) held += engine.pool().held_pages(int64_t(l));
   ASSERT_EQ(held + engine.pool().free_pages(), engine.pool().pages());
 }
 

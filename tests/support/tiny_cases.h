@@ -114,6 +114,64 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.capacity_schedule = CapacitySchedule::kCosine;
     c.routing.capacity_last = 0.25;
   });
+  const auto topology = [](Topology t) {
+    return [t](ModelConfig& c) {
+      c.routing.topology = t;
+      c.routing.aux_weight = 0.7;
+    };
+  };
+  add("Staggered", routed, ragged, topology(Topology::kStaggered));
+  add("StaggeredPredictor", routed, even, [&](auto& c) {
+    topology(Topology::kStaggered)(c);
+    c.routing.causal = Causal::kPredictor;
+    c.routing.predictor_width = 5;
+    c.routing.gate = Gate::kTanh;
+  });
+  const auto looking_back = [](int64_t blocks) {
+    return [blocks](ModelConfig& c) {
+      c.routing.causal = Causal::kPredictor;
+      c.routing.predictor_width = 5;
+      c.routing.predictor_lookback = blocks;
+    };
+  };
+  add("PredictorLooksBack", routed, ragged, looking_back(1));
+  add("PredictorsOfEveryBlockLookBackTwo", routed, packed, [&](auto& c) {
+    looking_back(2)(c);
+    c.routing.every = 1;
+    c.routing.router_input = RouterInput::kNormed;
+  });
+  add("StaggeredPredictorsLookBack", routed, ragged, [&](auto& c) {
+    looking_back(1)(c);
+    c.routing.topology = Topology::kStaggered;
+    c.routing.every = 1;
+  });
+  add("StaggeredEveryBlockNormedDocuments", routed, packed, [&](auto& c) {
+    topology(Topology::kStaggered)(c);
+    c.routing.every = 1;
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+  });
+  add("StaggeredRandom", routed, ragged, [](auto& c) {
+    c.routing.topology = Topology::kStaggered;
+    c.routing.router = Router::kRandom;
+    c.routing.causal = Causal::kNone;
+  });
+  add("StaggeredTokenChoice", routed, ragged, [&](auto& c) {
+    token_choice(c);
+    c.routing.topology = Topology::kStaggered;
+    c.routing.balance_weight = 3;
+  });
+  add("AttentionOnly", routed, ragged, topology(Topology::kAttention));
+  add("MlpOnly", routed, ragged, [&](auto& c) {
+    topology(Topology::kMlp)(c);
+    c.routing.gate = Gate::kSigmoid;
+    c.routing.router_bias = true;
+  });
+  add("MlpOnlyThresholdLastBlock", routed, even, [&](auto& c) {
+    topology(Topology::kMlp)(c);
+    c.routing.blocks = {2};
+    c.routing.causal = Causal::kThreshold;
+  });
   add("ChosenBlocks", routed, ragged, [](auto& c) { c.routing.blocks = {0, 2}; });
   add("EveryOtherFromTheFirst", routed, ragged, [](auto& c) { c.routing.start = 0; });
   add("OneHead", routed, even, [](auto& c) {
