@@ -63,7 +63,9 @@ int64_t Engine::expected_pages(int64_t tokens) const {
   for (size_t l = 0; l < done_.layer.size(); l++) {
     const Section section = model_.config().section(int64_t(l));
     if (!section.attention()) continue;
-    const double share = done_.rows() > 0 ? done_.share_run(l) : model_.config().capacity(section);
+    const double share = model_.config().keeps_all_keys(section) ? 1
+                         : done_.rows() > 0                      ? done_.share_run(l)
+                                                                 : model_.config().capacity(section);
     pages += pages_for(int64_t(std::ceil(share * double(tokens))));
   }
   return pages;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/parallel.h"
 #include "ops/rope.h"
 #include "ops/select.h"
@@ -32,6 +33,10 @@ Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpos
       purpose_(purpose),
       memory_(purpose == Purpose::kTrain ? memory : MemoryOptions()),
       block_bytes_(size_t(c.sections())) {
+  require(
+      !c.keeps_all_keys() || memory_.storage == Storage::kF32 || !recomputes(),
+      "cache = all with storage = bf16 and recompute = blocks: the keys of all rows would be made again from rounded "
+      "rows, and differ; change one of the three");
   const int64_t N = limits.rows(), D = c.hidden_size;
   plan_.add("x", x, {N, D});
   if (purpose == Purpose::kTrain) plan_.add("dx", dx, {N, D});
@@ -85,7 +90,13 @@ void Activations::plan_block(const ModelConfig& c, int64_t l) {
   const Section section = c.section(l);
   if (section.attention()) {
     add(l, "rstd1", b.rstd1, {S});
-    add(l, "qkv", b.qkv, {S, heads.qkv_cols()}, storage);
+    if (c.keeps_all_keys(section)) {
+      add(l, "q", b.qkv, {S, heads.q_cols()}, storage);
+      add(l, "kv", b.kv, {limits_.rows(), 2 * heads.kv_cols()}, storage);
+      add(l, "rstd_all", b.rstd_all, {limits_.rows()});
+    } else {
+      add(l, "qkv", b.qkv, {S, heads.qkv_cols()}, storage);
+    }
     add(l, "o", b.o, {S, heads.q_cols()}, storage);
     if (train) add(l, "lse", b.lse, {S, heads.H});
   }
@@ -112,6 +123,7 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
   add(l, "router.index", r.index, {S});
   add(l, "router.position", r.position, {S});
   add(l, "router.segment_begin", r.segment_begin, {limits_.runs() + 1});
+  if (c.keeps_all_keys(c.section(l))) add(l, "router.seen", block[size_t(l)].seen, {S});
   add(l, "router.chosen_begin", r.chosen_begin, {limits_.runs() + 1});
 }
 
@@ -139,6 +151,7 @@ void Activations::plan_block_scratch(const ModelConfig& c) {
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   int64_t S = 0;  // the longest list
   for (int64_t l = 0; l < c.sections(); l++) S = std::max(S, planned_rows(c, l, limits_, purpose_));
+  if (c.keeps_all_keys()) S = limits_.rows();
   const Heads heads = c.heads();
   plan_.add("scratch.normed", s.normed, {S, D});
   const int64_t passes = plan_.mark();
@@ -149,6 +162,7 @@ void Activations::plan_block_scratch(const ModelConfig& c) {
   if (train) {
     plan_.add("scratch.ddelta", s.ddelta, {S, D});
     plan_.add("scratch.dz2", s.dz2, {S, D});
+    if (c.keeps_all_keys()) plan_.add("scratch.dkeys", s.dkeys, {S, D});
   }
   plan_.rewind(std::max(forward_end, plan_.mark()));
   const int64_t halves = plan_.mark();

@@ -91,7 +91,10 @@ struct RouterActs {
 struct BlockActs {
   Stored saved;  // (S,D) the rows' inputs
   F32 rstd1;     // (S)
-  Stored qkv;    // (S,(H+2G)K) after RoPE
+  Stored qkv;    // (S,(H+2G)K) after RoPE; with cache = all (S,HK), the queries alone, and of all rows
+  Stored kv;     // (N,2GK) after RoPE
+  F32 rstd_all;  // (N)
+  I32 seen;      // (S) how many keys of its segment each query sees; outlives the pass, as router does
   Stored o;      // (S,HK)
   F32 lse;       // (S,H)
   Stored z;   // (S,D) saved + attention's output, the second norm's input; empty in a forward pass, and in half a block
@@ -112,7 +115,8 @@ struct Scratch {
   F32 normed;        // (S,D)
   F32 a, m;          // (S,D) forward: outputs of attention and MLP
   F32 ddelta, dz2;   // (S,D) backward
-  F32 qkv;           // (S,(H+2G)K) attention half: products' fp32 form of a bf16 qkv; its gradient
+  F32 dkeys;         // (N,D) backward with cache = all: gradient of the rows that keys are of
+  F32 qkv;           // (S,(H+2G)K) attention half: products' fp32 form of a bf16 qkv; its gradient. Also of kv, q
   F32 o;             // (S,HK) attention half: products' fp32 form of a bf16 o; its gradient
   F32 h;             // (kMlpRows,F) MLP half
   F32 uv;            // (kMlpRows,2F) MLP half: products' fp32 form of a bf16 uv, and its gradient; empty if uv is fp32

@@ -14,27 +14,32 @@
 namespace isobath {
 namespace {
 
-// Appends the list's keys and values to the slots and attends to the slots.
-void attend_to_cache(F32 o, CF32 qkv, const RowList& list, const Heads& heads, const KvLayer& cache) {
+// Appends keys and values of rows, run by run, to the slots. A row of kv begins with G*K keys, then G*K values.
+void append_to_cache(const KvLayer& cache, CF32 kv, const float* first, CI32 position, CI32 begin, const Heads& heads) {
+  for (size_t s = 0; s < cache.slots.size(); s++)
+    for (int64_t i = begin[int64_t(s)]; i < begin[int64_t(s) + 1]; i++) {
+      const float* key = first + i * kv.cols();
+      cache.append(cache.slots[s], position[i], key, key + heads.kv_cols());
+    }
+}
+
+// Attends to the slots. q (S, ...) begins with the queries; seen: as CachedSegment's, or empty.
+void attend_to_cache(F32 o, CF32 q, const RowList& list, CI32 seen, const Heads& heads, const KvLayer& cache) {
   const KvPages& pages = cache.pool->memory();
   constexpr int64_t kGroup = 64;  // segments per call: a fixed array, since nothing allocates inside a step
   CachedSegment group[kGroup];
   int64_t filled = 0;
   for (size_t s = 0; s < cache.slots.size(); s++) {
-    KvSlot& slot = cache.slots[s];
+    const KvSlot& slot = cache.slots[s];
     const int64_t begin = list.segment_begin[int64_t(s)], end = list.segment_begin[int64_t(s) + 1];
     if (begin == end) continue;
-    for (int64_t i = begin; i < end; i++) {
-      const float* key = qkv.row(i) + heads.q_cols();
-      cache.append(slot, list.position[i], key, key + heads.kv_cols());
-    }
-    group[filled++] = {begin, end - begin, slot.page, slot.length};
+    group[filled++] = {begin, end - begin, slot.page, slot.length, seen.empty() ? nullptr : seen.data + begin};
     if (filled == kGroup) {
-      attention_cached(o, qkv, {group, size_t(filled)}, pages, heads);
+      attention_cached(o, q, {group, size_t(filled)}, pages, heads);
       filled = 0;
     }
   }
-  if (filled > 0) attention_cached(o, qkv, {group, size_t(filled)}, pages, heads);
+  if (filled > 0) attention_cached(o, q, {group, size_t(filled)}, pages, heads);
 }
 
 // Products read and write fp32: a kept array itself where it is that, else its stand-in in scratch.
@@ -48,18 +53,68 @@ void for_mlp_chunks(int64_t S, F f) {
   for (int64_t begin = 0; begin < S; begin += kMlpRows) f(begin, std::min(kMlpRows, S - begin));
 }
 
-// From the first norm, which is in scratch.normed, to attention's output in scratch.a.
-void attention_half(const BlockContext& c, BlockActs& b, const KvLayer& cache) {
+// Parts of scratch.qkv where the queries are of the list and the keys of all rows.
+F32 wide_kv_of(const BlockContext& c, int64_t N) { return {c.scratch.qkv.data, {N, 2 * c.config.heads().kv_cols()}}; }
+F32 wide_q_of(const BlockContext& c, int64_t S, int64_t N) {
+  const Heads heads = c.config.heads();
+  return {c.scratch.qkv.data + N * 2 * heads.kv_cols(), {S, heads.q_cols()}};
+}
+F32 of_format(const Stored& kept, F32 stand_in) { return kept.storage == Storage::kF32 ? kept.as<float>() : stand_in; }
+
+// cache = all: keys and values of every row of x, into b.kv and the slots; b.seen.
+void keys_of_all_rows(const BlockContext& c, BlockActs& b, CF32 x, const KvLayer& cache) {
+  const int64_t N = x.rows();
+  const Heads heads = c.config.heads();
+  const Stored kv = b.kv.slice(0, N);
+  const F32 normed = c.scratch.normed.slice(0, N), wide_kv = of_format(kv, wide_kv_of(c, N));
+  rmsnorm_forward(normed, b.rstd_all.slice(0, N), {}, {.x = x, .index = {}, .add = {}}, c.weights.norm1,
+                  float(c.config.rms_norm_eps));
+  c.products.kv.forward(wide_kv, normed);  // (N,2GK)
+  rope_forward(kv, wide_kv, c.batch.position, c.rope, heads.G);
+  if (!cache.empty())
+    append_to_cache(cache, kv.as<float>(), kv.as<float>().data, c.batch.position, c.batch.segment_begin, heads);
+  const CI32 begin = b.list.segment_begin, all_begin = c.batch.segment_begin;
+  for (int64_t g = 0; b.list.rows > 0 && g + 1 < begin.numel(); g++) {
+    const int64_t rows = all_begin[g + 1] - all_begin[g];
+    const int64_t before = cache.empty() ? 0 : cache.slots[size_t(g)].length - rows;  // of earlier passes
+    for (int64_t s = begin[g]; s < begin[g + 1]; s++) b.seen[s] = int32_t(before + b.list.index[s] - all_begin[g] + 1);
+  }
+}
+
+// From the first norm, which is in scratch.normed, to attention's output in o.
+void attention_over_all(const BlockContext& c, BlockActs& b, const KvLayer& cache, Stored o) {
+  const int64_t S = b.list.rows, N = c.batch.rows();
+  const Heads heads = c.config.heads();
+  const Stored q = b.qkv.slice(0, S);
+  const F32 wide_q = of_format(q, wide_q_of(c, S, N));
+  const CI32 seen = b.seen.slice(0, S);
+  c.products.q.forward(wide_q, c.scratch.normed.slice(0, S));  // (S,HK)
+  rope_forward(q, wide_q, b.list.position, c.rope, heads.H);
+  if (!cache.empty()) return attend_to_cache(o.as<float>(), q.as<float>(), b.list, seen, heads, cache);
+  attention_over_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), q, b.kv.slice(0, N), b.list.segment_begin,
+                         c.batch.segment_begin, seen, heads);
+}
+
+void attention_over_list(const BlockContext& c, BlockActs& b, const KvLayer& cache, Stored o) {
   const int64_t S = b.list.rows;
   const Heads heads = c.config.heads();
-  const Stored qkv = b.qkv.slice(0, S), o = b.o.slice(0, S);
-  const F32 wide_qkv = for_products(qkv, c.scratch.qkv), wide_o = for_products(o, c.scratch.o);
+  const Stored qkv = b.qkv.slice(0, S);
+  const F32 wide_qkv = for_products(qkv, c.scratch.qkv);
   c.products.qkv.forward(wide_qkv, c.scratch.normed.slice(0, S));  // (S,(H+2G)K)
   rope_forward(qkv, wide_qkv, b.list.position, c.rope, heads.H + heads.G);
   if (cache.empty())
-    attention_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), qkv, b.list.segment_begin, heads);
-  else
-    attend_to_cache(o.as<float>(), qkv.as<float>(), b.list, heads, cache);  // (S,HK)
+    return attention_forward(o, b.lse.empty() ? F32{} : b.lse.slice(0, S), qkv, b.list.segment_begin, heads);
+  const F32 rows = qkv.as<float>();
+  append_to_cache(cache, rows, rows.data + heads.q_cols(), b.list.position, b.list.segment_begin, heads);
+  attend_to_cache(o.as<float>(), rows, b.list, {}, heads, cache);
+}
+
+// To attention's output in scratch.a.
+void attention_half(const BlockContext& c, BlockActs& b, const KvLayer& cache) {
+  const int64_t S = b.list.rows;
+  const Stored o = b.o.slice(0, S);
+  const F32 wide_o = for_products(o, c.scratch.o);
+  c.config.keeps_all_keys(c.section) ? attention_over_all(c, b, cache, o) : attention_over_list(c, b, cache, o);
   if (o.storage == Storage::kBf16) widen(wide_o, o.as<Bf16>());
   c.products.o.forward(c.scratch.a.slice(0, S), wide_o);  // (S,D)
 }
@@ -101,24 +156,44 @@ void mlp_backward_half(const BlockContext& c, const BlockActs& b, BlockWeights& 
                    s.partial.reshaped({kGradChunks, c.config.hidden_size}));
 }
 
-// dz1 (S,D) from da, which it may overwrite.
-void attention_backward_half(const BlockContext& c, const BlockActs& b, BlockWeights& g, F32 dz1, F32 da) {
-  const int64_t S = b.list.rows;
+// Back through RoPE, product and norm of rows whose norm had `in` and `rstd`: dz from dy, the gradient of the product's
+// output, which is of the first `heads` heads of rotated columns.
+void first_product_backward(const BlockContext& c, const Product& product, F32 dz, Accum dW, Accum dnorm, F32 dy,
+                            CI32 position, int64_t heads, CStored in, CF32 rstd) {
+  const F32 normed = c.scratch.normed.slice(0, dy.rows());
+  rope_backward(dy, position, c.rope, heads);
+  product.backward_input(dz, dy);
+  rmsnorm_apply(normed, in, c.weights.norm1, rstd);
+  product.backward_weight(dW, dy, normed);
+  rmsnorm_backward(dz, dnorm, dz, in, c.weights.norm1, rstd,
+                   c.scratch.partial.reshaped({kGradChunks, c.config.hidden_size}));
+}
+
+// dz1 (S,D) from da, which it may overwrite; what goes through the keys of all rows is added to dx.
+void attention_backward_half(const BlockContext& c, const BlockActs& b, BlockWeights& g, F32 dz1, F32 da, CF32 x,
+                             F32 dx) {
+  const int64_t S = b.list.rows, N = c.batch.rows();
   const Heads heads = c.config.heads();
   const Scratch& s = c.scratch;
-  const F32 normed = s.normed.slice(0, S), dqkv = s.qkv.slice(0, S), dout = s.o.slice(0, S);
-  const F32 rstd = b.rstd1.slice(0, S), wide_o = for_products(b.o.slice(0, S), s.o);
-  const CStored saved = b.saved.slice(0, S), o = b.o.slice(0, S);
+  const F32 dout = s.o.slice(0, S), rstd = b.rstd1.slice(0, S), lse = b.lse.slice(0, S);
+  const F32 wide_o = for_products(b.o.slice(0, S), s.o);
+  const CStored saved = b.saved.slice(0, S), o = b.o.slice(0, S), q = b.qkv.slice(0, S);
   if (o.storage == Storage::kBf16) widen(wide_o, o.as<Bf16>());
   c.products.o.backward_weight(add_to(g.o), da, wide_o);
   c.products.o.backward_input(dout, da);  // where wide_o may have been
-  attention_backward(dqkv, dout, b.qkv.slice(0, S), o, b.lse.slice(0, S), b.list.segment_begin, heads);
-  rope_backward(dqkv, b.list.position, c.rope, heads.H + heads.G);
-  c.products.qkv.backward_input(dz1, dqkv);
-  rmsnorm_apply(normed, saved, c.weights.norm1, rstd);
-  c.products.qkv.backward_weight(add_to(g.qkv()), dqkv, normed);
-  rmsnorm_backward(dz1, add_to(g.norm1), dz1, saved, c.weights.norm1, rstd,
-                   s.partial.reshaped({kGradChunks, c.config.hidden_size}));
+  if (!c.config.keeps_all_keys(c.section)) {
+    const F32 dqkv = s.qkv.slice(0, S);
+    attention_backward(dqkv, dout, q, o, lse, b.list.segment_begin, heads);
+    return first_product_backward(c, c.products.qkv, dz1, add_to(g.qkv()), add_to(g.norm1), dqkv, b.list.position,
+                                  heads.H + heads.G, saved, rstd);
+  }
+  const F32 dkv = wide_kv_of(c, N), dq = wide_q_of(c, S, N), dkeys = s.dkeys.slice(0, N);
+  attention_over_backward(dq, dkv, dout, q, b.kv.slice(0, N), o, lse, b.list.segment_begin, c.batch.segment_begin,
+                          b.seen.slice(0, S), heads);
+  first_product_backward(c, c.products.q, dz1, add_to(g.q), add_to(g.norm1), dq, b.list.position, heads.H, saved, rstd);
+  first_product_backward(c, c.products.kv, dkeys, add_to(g.kv()), add_to(g.norm1), dkv, c.batch.position, heads.G, x,
+                         b.rstd_all.slice(0, N));
+  scatter_add(dx, {}, dkeys, {});
 }
 
 }  // namespace
@@ -158,6 +233,7 @@ Delta delta_of(const BlockContext& c, const BlockActs& b) {
 
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, const KvLayer& cache) {
   b.list = list;
+  if (c.config.keeps_all_keys(c.section)) keys_of_all_rows(c, b, x, cache);
   if (list.rows > 0) {
     first_norm(c, b, {.x = x, .index = list.index, .add = {}}, of_list(b.saved, b));
     run_halves(c, b, cache, of_list(c.scratch.m, b));
@@ -165,8 +241,9 @@ Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& 
   return delta_of(c, b);
 }
 
-void block_forward_again(const BlockContext& c, BlockActs& b) {
+void block_forward_again(const BlockContext& c, BlockActs& b, CF32 x) {
   if (b.list.rows == 0) return;
+  if (c.config.keeps_all_keys(c.section)) keys_of_all_rows(c, b, x, {});
   first_norm(c, b, {.x = of_list(b.saved, b), .index = {}, .add = {}}, {});
   if (b.delta.empty()) return run_halves(c, b, {}, {});
   run_halves(c, b, {}, of_list(c.scratch.m, b));
@@ -174,15 +251,15 @@ void block_forward_again(const BlockContext& c, BlockActs& b) {
   residual_add_forward({}, of_list(b.delta, b), {}, {}, sum.first, sum.second);
 }
 
-Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta) {
+Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta, CF32 x, F32 dx) {
   const F32 dz1 = ddelta, dz2 = of_list(c.scratch.dz2, b);
   const bool whole = c.section.part == Part::kBlock;
-  const Delta dx = whole ? Delta{dz1, dz2} : Delta{c.section.attention() ? dz1 : dz2, {}};
-  if (b.list.rows == 0) return dx;
+  const Delta dlist = whole ? Delta{dz1, dz2} : Delta{c.section.attention() ? dz1 : dz2, {}};
+  if (b.list.rows == 0) return dlist;
   if (c.section.mlp()) mlp_backward_half(c, b, g, ddelta, dz2);
   if (whole) scatter_add(ddelta, {}, dz2, {});  // da: attention's output reaches delta, and the MLP
-  if (c.section.attention()) attention_backward_half(c, b, g, dz1, ddelta);
-  return dx;
+  if (c.section.attention()) attention_backward_half(c, b, g, dz1, ddelta, x, dx);
+  return dlist;
 }
 
 }  // namespace isobath

@@ -1,6 +1,7 @@
 // A Llama block over a list of rows, without its residual: the router, if there is one, never reaches in here.
 //   a = Attn(norm1(x_list)),  m = MLP(norm2(x_list + a)),  delta = a + m        (docs/design.md)
-// Half a block: delta = a, or delta = m = MLP(norm2(x_list)).
+// Half a block: delta = a, or delta = m = MLP(norm2(x_list)). With cache = all, queries are of the list and keys and
+// values of norm1 of all rows.
 #pragma once
 
 #include "model/activations.h"
@@ -21,6 +22,7 @@ struct BlockContext {
   const BlockProducts& products;
   CF32 rope;
   Scratch& scratch;
+  const Batch& batch;
 };
 
 // x (N,D), list.rows = S. With a cache, the rows' keys and values are appended to their sequence's slot (one segment
@@ -28,11 +30,13 @@ struct BlockContext {
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, const KvLayer& cache);
 
 // With Recompute::kBlocks, before block_backward: the buffers of the block's last block_forward again, to the bit, from
-// b.saved and b.list. What backward does not read is left out: the MLP's second product of a block without b.delta.
-void block_forward_again(const BlockContext& c, BlockActs& b);
+// b.saved and b.list, and the x (N,D) of then where cache = all. What backward does not read is left out: the MLP's
+// second product of a block without b.delta.
+void block_forward_again(const BlockContext& c, BlockActs& b, CF32 x);
 
 // delta's gradient in, which it may overwrite; gradients of x_list out as two summands, of which the second may be
-// empty; weight gradients are added.
-Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& gradient, F32 ddelta);
+// empty; weight gradients are added. With cache = all, x (N,D) is that of forward, and the gradient through keys and
+// values is added to dx (N,D).
+Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& gradient, F32 ddelta, CF32 x, F32 dx);
 
 }  // namespace isobath

@@ -36,6 +36,8 @@ enum class Router : uint8_t {
 enum class RouterInput : uint8_t { kRaw, kNormed };
 // Who chooses: the block its rows (top-k), or each row for itself, up to the block's capacity.
 enum class Choice : uint8_t { kExpert, kToken };
+// What later rows find of a row that a router left out: nothing, or its keys and values as of any other row.
+enum class KeptKeys : uint8_t { kRouted, kAll };
 enum class CapacitySchedule : uint8_t { kConstant, kLinear, kCosine };
 enum class Causal : uint8_t { kNone, kBce, kPredictor, kThreshold };
 
@@ -50,6 +52,8 @@ template <>
 inline constexpr std::array kNames<RouterInput>{"raw", "normed"};
 template <>
 inline constexpr std::array kNames<Choice>{"expert", "token"};
+template <>
+inline constexpr std::array kNames<KeptKeys>{"routed", "all"};
 template <>
 inline constexpr std::array kNames<CapacitySchedule>{"constant", "linear", "cosine"};
 template <>
@@ -121,6 +125,7 @@ struct RoutingConfig {
   RouterInput router_input = RouterInput::kRaw;
   bool router_bias = false;
   bool router_offset = false;  // `isobath calibrate` sets it
+  KeptKeys cache = KeptKeys::kRouted;
   Causal causal = Causal::kBce;
   double aux_weight = 0.01;
   double z_weight = 0;
@@ -157,6 +162,11 @@ struct ModelConfig {
   Section section(int64_t index) const;
   int64_t routers() const;  // routed sections
   bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
+  // Whether a section's queries, of the routed rows, see keys and values of all rows.
+  bool keeps_all_keys(const Section& section) const {
+    return section.routed && section.attention() && routing.cache == KeptKeys::kAll;
+  }
+  bool keeps_all_keys() const { return routed_blocks() > 0 && routing.cache == KeptKeys::kAll; }
   // Whether predictors read the stream before the router does: the input of the block `predictor_lookback` blocks
   // earlier (of block 0 at the least), so that the choice is known ahead.
   bool predictors_look_back() const { return has_predictor() && routing.predictor_lookback > 0; }
@@ -169,7 +179,7 @@ struct ModelConfig {
     return routed_blocks() > 0 && routing.router == Router::kLearned && routing.router_input == RouterInput::kNormed;
   }
   // Whether the backward pass needs the stream as it was at every block.
-  bool restores_stream() const { return norms_router_input() || predictors_look_back(); }
+  bool restores_stream() const { return norms_router_input() || predictors_look_back() || keeps_all_keys(); }
   // Whether a loss beside the language model's has a gradient for the score of every row, chosen or not.
   bool has_score_loss() const {
     return routing.causal == Causal::kBce || routing.z_weight > 0 || routing.choice == Choice::kToken;
@@ -215,6 +225,9 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "router_bias", r.router_bias, "add a bias to the router score");
   visit("routing", "router_offset", r.router_offset,
         "add a number per block to the causal rule's logit; isobath calibrate finds it, training leaves it");
+  visit("routing", "cache", r.cache,
+        "what routed rows attend to: the other routed rows, or all rows, whose keys and values are then computed and "
+        "kept");
   visit("routing", "causal", r.causal, "rule that replaces top-k when text is generated");
   visit("routing", "aux_weight", r.aux_weight, "weight of the router's cross-entropy (causal = bce)");
   visit("routing", "z_weight", r.z_weight, "weight of the mean square of the router scores, which keeps them small");

@@ -170,6 +170,7 @@ Json to_json(const ModelConfig& c) {
   if (c.routing.blocks.empty()) mod.erase("blocks");
   if (c.routing.start < 0) mod.erase("start");
   if (c.routing.select == "top_k") mod.erase("select");
+  if (c.routing.cache == KeptKeys::kRouted) mod.erase("cache");
   if (c.routing.annealed != 1) mod["annealed"] = c.routing.annealed;
   if (c.routing.capacity.size() == 1) mod["capacity"] = c.routing.capacity[0];
   return json;

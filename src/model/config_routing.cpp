@@ -168,6 +168,8 @@ void check_routing(const ModelConfig& c) {
             "scores; set causal = bce or predictor",
             r.select);
   }
+  require(r.cache == KeptKeys::kRouted || r.topology != Topology::kMlp,
+          "routing.cache = all with topology = mlp, whose attention sees all rows anyway; set cache = routed");
   require(r.aux_weight >= 0, "routing.aux_weight is {}, expected 0 or more", r.aux_weight);
   require(r.balance_weight >= 0, "routing.balance_weight is {}, expected 0 or more", r.balance_weight);
   require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);

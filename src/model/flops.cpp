@@ -20,15 +20,16 @@ int64_t sum_of_squares(CI32 begin) {
   return sum;
 }
 
-// FLOPs of a section over `rows` of N rows, `squares` being the sum of n*n over its segments.
-BlockFlops block_flops(const ModelConfig& c, const Section& section, int64_t N, int64_t rows, int64_t squares) {
+// FLOPs of a section over `rows` of N rows, `pairs` being the sum over its segments of queries times keys.
+BlockFlops block_flops(const ModelConfig& c, const Section& section, int64_t N, int64_t rows, int64_t pairs) {
   const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
   BlockFlops flops;
   flops.rows = rows;
   if (section.attention()) {
-    flops.projections = 2 * rows * D * (heads.qkv_cols() + heads.q_cols());
-    flops.attention = 2 * 2 * squares * heads.q_cols();
+    const int64_t key_rows = c.keeps_all_keys(section) ? N : rows;
+    flops.projections = 2 * D * (rows * 2 * heads.q_cols() + key_rows * 2 * heads.kv_cols());
+    flops.attention = 2 * 2 * pairs * heads.q_cols();
   }
   if (section.mlp()) flops.mlp = 2 * rows * 3 * D * F;
   if (section.routed) {
@@ -58,16 +59,16 @@ ModelFlops model_flops(const ModelConfig& c, CI32 capacity_begin, CI32 segment_b
   flops.head = 2 * N * c.hidden_size * c.vocab_size;
   for (int64_t l = 0; l < c.sections(); l++) {
     const Section section = c.section(l);
-    int64_t rows = N, squares = sum_of_squares(segment_begin);
+    int64_t rows = N, pairs = sum_of_squares(segment_begin);
     if (section.routed) {
-      rows = squares = 0;
+      rows = pairs = 0;
       for (int64_t s = 0; s + 1 < capacity_begin.numel(); s++) {
-        const int64_t k = chosen_rows(c, section, capacity_begin[s + 1] - capacity_begin[s]);
+        const int64_t n = capacity_begin[s + 1] - capacity_begin[s], k = chosen_rows(c, section, n);
         rows += k;
-        squares += k * k;
+        pairs += k * (c.keeps_all_keys(section) ? n : k);
       }
     }
-    flops.block.push_back(block_flops(c, section, N, rows, squares));
+    flops.block.push_back(block_flops(c, section, N, rows, pairs));
   }
   return flops;
 }
@@ -93,7 +94,7 @@ int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
   return 3 * sum;
 }
 
-ExecutedCount executed_block(const ModelConfig& c, const Section& section, int64_t N, const RowList& list,
+ExecutedCount executed_block(const ModelConfig& c, const Section& section, int64_t N, const RowList& list, CI32 seen,
                              const MemoryOptions& memory) {
   const int64_t S = list.rows, D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
@@ -103,18 +104,29 @@ ExecutedCount executed_block(const ModelConfig& c, const Section& section, int64
     count += {once, 2 * once};
   };
   if (section.attention()) {
-    add_product(heads.qkv_cols(), D);
+    const bool all_keys = c.keeps_all_keys(section);
+    add_product(all_keys ? heads.q_cols() : heads.qkv_cols(), D);
     add_product(D, heads.q_cols());
     for (int64_t g = 0; S > 0 && g + 1 < list.segment_begin.numel(); g++) {
-      const int64_t n = list.segment_begin[g + 1] - list.segment_begin[g];
-      count += {attention_forward_multiply_adds(n, heads), attention_backward_multiply_adds(n, heads)};
+      const int64_t begin = list.segment_begin[g], n = list.segment_begin[g + 1] - begin;
+      if (all_keys) {
+        const std::span<const int32_t> keys(seen.data + begin, size_t(n));
+        count +=
+            {attention_over_forward_multiply_adds(keys, heads), attention_over_backward_multiply_adds(keys, heads)};
+      } else {
+        count += {attention_forward_multiply_adds(n, heads), attention_backward_multiply_adds(n, heads)};
+      }
+    }
+    if (all_keys) {
+      const int64_t once = linear_multiply_adds(N, 2 * heads.kv_cols(), D);
+      count += {once, S > 0 ? 2 * once : 0};
     }
   }
   if (section.mlp()) {
     add_product(2 * F, D);
     add_product(D, F);
   }
-  if (memory.recompute == Recompute::kBlocks && section.index + 1 < c.sections()) {
+  if (memory.recompute == Recompute::kBlocks && section.index + 1 < c.sections() && S > 0) {
     count.backward += count.forward;
     if (section.mlp() && !section.routed)  // only a gate's gradient needs the MLP's output
       count.backward -= linear_multiply_adds(S, D, F);
@@ -137,7 +149,8 @@ ExecutedCount executed_head(const ModelConfig& c, int64_t N) {
 ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
   ExecutedCount count = executed_head(c, batch.rows());
   for (int64_t l = 0; l < c.sections(); l++)
-    count += executed_block(c, c.section(l), batch.rows(), acts.block[size_t(l)].list, acts.memory());
+    count += executed_block(c, c.section(l), batch.rows(), acts.block[size_t(l)].list, acts.block[size_t(l)].seen,
+                            acts.memory());
   return count;
 }
 
@@ -166,7 +179,8 @@ Budget plan_budget(const ModelConfig& c, int64_t sequences, int64_t T, double fl
 double kv_bytes_per_token(const ModelConfig& c) {
   double rows = 0;
   for (int64_t l = 0; l < c.sections(); l++)
-    if (const Section section = c.section(l); section.attention()) rows += c.capacity(section);
+    if (const Section section = c.section(l); section.attention())
+      rows += c.keeps_all_keys(section) ? 1 : c.capacity(section);
   return rows * 2 * double(c.heads().kv_cols()) * 4;
 }
 

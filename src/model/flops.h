@@ -52,10 +52,11 @@ struct ExecutedCount {
     return *this;
   }
 };
-// Of one section that runs over `list` (its rows and segment_begin are read) of a batch of N rows, and of the output
+// Of one section that runs over `list` (its rows and segment_begin are read; with cache = all also how many keys its
+// queries have `seen`) of a batch of N rows, and of the output
 // head. Backward includes the forward products that are run again.
 ExecutedCount executed_block(const ModelConfig& config, const Section& section, int64_t N, const RowList& list,
-                             const MemoryOptions& memory);
+                             CI32 seen, const MemoryOptions& memory);
 ExecutedCount executed_head(const ModelConfig& config, int64_t N);
 ExecutedCount executed_count(const ModelConfig& config, const Activations& acts, const Batch& batch);
 

@@ -24,7 +24,7 @@ struct Pass {
   F32 x() const { return acts.x.slice(0, batch.rows()); }
   F32 dx() const { return acts.dx.slice(0, batch.rows()); }
   BlockContext block(int64_t l) const {
-    return {config, config.section(l), weights.block[size_t(l)], products.block(l), acts.rope, acts.scratch};
+    return {config, config.section(l), weights.block[size_t(l)], products.block(l), acts.rope, acts.scratch, batch};
   }
   RouterContext router(int64_t l) const {
     return {config, config.section(l), weights.block[size_t(l)].router, products.block(l).fc1, acts.scratch};
@@ -81,13 +81,14 @@ void backward_blocks(const Pass& p, Weights& gradient) {
   for (int64_t l = p.config.sections() - 1; l >= 0; l--) {
     BlockActs& b = p.acts.block[size_t(l)];
     BlockWeights& g = gradient.block[size_t(l)];
-    const auto inner_backward = [&](F32 ddelta) { return block_backward(p.block(l), b, g, ddelta); };
+    const auto inner_backward = [&](F32 ddelta) { return block_backward(p.block(l), b, g, ddelta, p.x(), p.dx()); };
     const int64_t S = b.list.rows;
     const bool last = l + 1 == p.config.sections();  // its buffers are still as its forward pass left them
-    if (p.acts.recomputes() && !last) block_forward_again(p.block(l), b);
-    // The gradients of a normed score and of a predictor that looks back need the stream as they read it. Going back,
-    // each section takes from it what it added: rows that it did not choose passed unchanged, the others were saved.
+    // The gradients of a normed score, of a predictor that looks back and of all rows' keys need the stream as they
+    // read it. Going back, each section takes from it what it added: rows that it did not choose passed unchanged, the
+    // others were saved.
     if (p.config.restores_stream()) restore_rows(p.x(), b.list.index, b.saved.slice(0, S));
+    if (p.acts.recomputes() && !last) block_forward_again(p.block(l), b, p.x());
     for_readers(p.config, p.config.section(l), [&](int64_t s) {
       predictor_backward_ahead(p.router(s), gradient.block[size_t(s)].router, p.acts.block[size_t(s)].router, p.x());
     });

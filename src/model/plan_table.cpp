@@ -14,12 +14,15 @@ PlanRow& operator+=(PlanRow& sum, const PlanRow& row) {
   return sum;
 }
 
-// Executed by one section for one whole sequence of T tokens, of which `rows` go through it.
+// Executed by one section for one whole sequence of T tokens, of which `rows` go through it: evenly spaced ones, where
+// it matters which.
 ExecutedCount executed_by_sequence(const ModelConfig& c, const Section& section, int64_t T, int64_t rows,
                                    const MemoryOptions& memory) {
   const int32_t begin[] = {0, int32_t(rows)};
+  std::vector<int32_t> seen;
+  for (int64_t i = 0; i < rows; i++) seen.push_back(int32_t((i + 1) * T / rows));
   return executed_block(c, section, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows},
-                        memory);
+                        {seen.data(), {rows}}, memory);
 }
 
 void count_parameters(const ModelConfig& c, PlanTable& table) {
@@ -54,7 +57,8 @@ PlanTable plan_table(const ModelConfig& c, const BatchLimits& limits, const Memo
     row.model_flops = per_token(block.total());
     row.executed_flops = per_token(2 * executed_by_sequence(c, row.section, limits.T, block.rows, memory).total());
     row.activation_bytes = acts.block_bytes(l);
-    if (row.section.attention()) row.kv_bytes = row.capacity * 2 * double(c.heads().kv_cols()) * 4;
+    if (row.section.attention())
+      row.kv_bytes = (c.keeps_all_keys(row.section) ? 1 : row.capacity) * 2 * double(c.heads().kv_cols()) * 4;
     table.total += row;
   }
   table.rest.model_flops = per_token(flops.head);

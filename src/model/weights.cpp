@@ -146,7 +146,13 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
     const std::string prefix = "packed." + std::to_string(l) + ".";
     if (c.has_predictor() && section.routed) add_linear(b.fc1, prefix + "fc1", c.predictor_width(), D, rooms_.fc1);
     if (section.attention()) {
-      add(b.qkv, prefix + "qkv", heads.qkv_cols(), D, rooms_.qkv);
+      b.apart = c.keeps_all_keys(section);
+      if (b.apart) {
+        add(b.kv, prefix + "kv", 2 * heads.kv_cols(), D, rooms_.kv);
+        add(b.q, prefix + "q", heads.q_cols(), D, rooms_.q);
+      } else {
+        add(b.qkv, prefix + "qkv", heads.qkv_cols(), D, rooms_.qkv);
+      }
       add(b.o, prefix + "o", D, heads.q_cols(), rooms_.o);
     }
     if (section.mlp()) {
@@ -154,7 +160,7 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
       add(b.down, prefix + "down", D, F, rooms_.down);
     }
   }
-  for (PackingRoom* room : {&rooms_.qkv, &rooms_.o, &rooms_.gate_up, &rooms_.down, &rooms_.fc1})
+  for (PackingRoom* room : {&rooms_.qkv, &rooms_.q, &rooms_.kv, &rooms_.o, &rooms_.gate_up, &rooms_.down, &rooms_.fc1})
     if (room->needed > 0) plan.add("packed.room", room->bytes, {room->needed});
   const int64_t chunk[] = {sizes.head_rows};
   if (sizes.frozen)
@@ -172,7 +178,12 @@ void Products::pack(const Weights& w) {
   for (size_t l = 0; l < block_.size(); l++) {
     const BlockWeights& b = w.block[l];
     if (!b.q.empty()) {
-      block_[l].qkv.pack(b.qkv());
+      if (block_[l].apart) {
+        block_[l].q.pack(b.q);
+        block_[l].kv.pack(b.kv());
+      } else {
+        block_[l].qkv.pack(b.qkv());
+      }
       block_[l].o.pack(b.o);
     }
     if (!b.gate.empty()) {

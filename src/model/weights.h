@@ -34,6 +34,7 @@ struct BlockWeights {
   F32 down;      // (D, F)
   RouterWeights router;
 
+  F32 kv() const { return {k.data, {k.rows() + v.rows(), k.cols()}}; }
   F32 qkv() const { return {q.data, {q.rows() + k.rows() + v.rows(), q.cols()}}; }
   F32 gate_up() const { return {gate.data, {2 * gate.rows(), gate.cols()}}; }
 };
@@ -116,7 +117,9 @@ inline constexpr std::array kNames<Packing>{"step", "product"};
 
 // The products over one set of weights. They share scratch: one runs at a time.
 struct BlockProducts {
-  Product qkv, o, gate_up, down;
+  bool apart = false;  // queries are of fewer rows than keys and values: q and kv in place of qkv
+  Product qkv, q, kv;
+  Product o, gate_up, down;
   Linear fc1;  // a predictor chooses: fp32 in any case
 };
 class Products {
@@ -142,7 +145,7 @@ class Products {
 
  private:
   struct Rooms {
-    PackingRoom qkv, o, gate_up, down, fc1;
+    PackingRoom qkv, q, kv, o, gate_up, down, fc1;
   };
   Rooms rooms_;
   std::vector<BlockProducts> block_;

@@ -34,16 +34,26 @@ struct Heads {
 void attention_forward(Stored o, F32 lse, CStored qkv, CI32 segment_begin, const Heads& heads);
 void attention_backward(F32 dqkv, CF32 do_, CStored qkv, CStored o, CF32 lse, CI32 segment_begin, const Heads& heads);
 
+// The same for the queries of some rows over the keys of more: q (S, H*K), and kv (N, 2*G*K), a row of which is G*K
+// keys and G*K values. Segment i is queries [q_begin[i], q_begin[i+1]) and keys [kv_begin[i], kv_begin[i+1]); query s
+// sees the first seen[s] keys of its segment, 1 or more, ascending in a segment. Every element of dq and dkv is
+// written.
+void attention_over_forward(Stored o, F32 lse, CStored q, CStored kv, CI32 q_begin, CI32 kv_begin, CI32 seen,
+                            const Heads& heads);
+void attention_over_backward(F32 dq, F32 dkv, CF32 do_, CStored q, CStored kv, CStored o, CF32 lse, CI32 q_begin,
+                             CI32 kv_begin, CI32 seen, const Heads& heads);
+
 // Generation: the keys of a segment stand in pages. The segment's queries are rows [query_begin, query_begin +
-// query_count) of qkv; their own keys are already the last query_count of key_count rows. With pages of bf16 the keys
-// and values are what was rounded, widened; all else stays fp32.
+// query_count) of q, whose rows begin with H*K queries; their own keys are already the last query_count of key_count
+// rows, or `seen` says how many keys each query sees. With pages of bf16 the keys and values are what was rounded,
+// widened; all else stays fp32.
 struct CachedSegment {
   int64_t query_begin, query_count;
   const int32_t* page;  // (pages_for(key_count)) numbers of the pages, in the order of their rows
   int64_t key_count;
+  const int32_t* seen = nullptr;  // (query_count) ascending, or null
 };
-void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const KvPages& pages,
-                      const Heads& heads);
+void attention_cached(F32 o, CF32 q, std::span<const CachedSegment> segments, const KvPages& pages, const Heads& heads);
 
 // Multiply-adds that the kernels execute for a segment of n rows, all heads: the (query, key) pairs of every product
 // that the loops visit. That is the causal half and, along the diagonal, the masked pairs of partly visible steps of
@@ -52,5 +62,8 @@ int64_t attention_forward_multiply_adds(int64_t n, const Heads& heads);
 int64_t attention_backward_multiply_adds(int64_t n, const Heads& heads);
 // The same for attention_cached: `queries` rows at the end of `keys` keys.
 int64_t attention_cached_multiply_adds(int64_t queries, int64_t keys, const Heads& heads);
+// The same for queries of one segment that see so many keys each.
+int64_t attention_over_forward_multiply_adds(std::span<const int32_t> seen, const Heads& heads);
+int64_t attention_over_backward_multiply_adds(std::span<const int32_t> seen, const Heads& heads);
 
 }  // namespace isobath

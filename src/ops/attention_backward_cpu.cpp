@@ -107,7 +107,7 @@ void LoadTile(const BackwardSegment<T>& in, BackwardScratch& s, int64_t stride, 
   const float* do_rows[kQueryTile];
   for (int64_t r = 0; r < tile.rows; r++) {
     const int64_t row = (tile.first + r) / in.group, head = (tile.first + r) % in.group;
-    q_rows[r] = in.q + row * in.qkv_stride + head * in.K;
+    q_rows[r] = in.q + row * in.q_stride + head * in.K;
     do_rows[r] = in.do_ + row * in.o_stride + head * in.K;
     s.lse[r] = in.lse[row * in.lse_stride + head] * std::numbers::log2e_v<float>;
     s.delta[r] = Dot(do_rows[r], in.o + row * in.o_stride + head * in.K, in.K) * score_scale;
@@ -128,11 +128,11 @@ int64_t RunTile(const BackwardSegment<T>& in, BackwardScratch& s, const QueryTil
   LoadTile(in, s, stride, padded, tile, score_scale);
   int64_t multiply_adds = 0;
   for (int64_t first_key = 0; first_key < tile.keys(); first_key += kKeyBlock) {
-    const int64_t keys = std::min(kKeyBlock, tile.keys() - first_key), at = first_key * in.qkv_stride;
+    const int64_t keys = std::min(kKeyBlock, tile.keys() - first_key), at = first_key * in.kv_stride;
     const T *key_rows[kKeyBlock], *value_rows[kKeyBlock];
     for (int64_t j = 0; j < keys; j++) {
-      key_rows[j] = in.key + at + j * in.qkv_stride;
-      value_rows[j] = in.value + at + j * in.qkv_stride;
+      key_rows[j] = in.key + at + j * in.kv_stride;
+      value_rows[j] = in.value + at + j * in.kv_stride;
     }
     PackRows(s.key, padded, key_rows, keys, K);
     PackRows(s.value, padded, value_rows, keys, K);
@@ -141,15 +141,14 @@ int64_t RunTile(const BackwardSegment<T>& in, BackwardScratch& s, const QueryTil
     multiply_adds += ScoreProduct(d, s.ds, stride, s.value, padded, s.do_t, tile, first_key, keys, K);
     SoftmaxGradient(s, stride, tile, first_key, keys, score_scale);
     multiply_adds +=
-        AddKeyGradient(in.dvalue + at, in.qkv_stride, s, s.p, stride, s.do_, padded, tile, first_key, keys, K);
-    multiply_adds +=
-        AddKeyGradient(in.dkey + at, in.qkv_stride, s, s.ds, stride, s.q, padded, tile, first_key, keys, K);
+        AddKeyGradient(in.dvalue + at, in.kv_stride, s, s.p, stride, s.do_, padded, tile, first_key, keys, K);
+    multiply_adds += AddKeyGradient(in.dkey + at, in.kv_stride, s, s.ds, stride, s.q, padded, tile, first_key, keys, K);
     multiply_adds += MixProduct(d, s.dq, padded, first_key == 0 ? nullptr : s.one, s.ds, stride, s.key, padded, tile,
                                 first_key, keys, K);
   }
   for (int64_t r = 0; r < tile.rows; r++)
-    std::memcpy(in.dq + (tile.first + r) / in.group * in.qkv_stride + (tile.first + r) % in.group * K,
-                s.dq + r * padded, size_t(K) * sizeof(float));
+    std::memcpy(in.dq + (tile.first + r) / in.group * in.q_stride + (tile.first + r) % in.group * K, s.dq + r * padded,
+                size_t(K) * sizeof(float));
   return multiply_adds;
 }
 
@@ -157,14 +156,14 @@ template <class T>
 void BackwardHead(const BackwardSegment<T>& in) {
   BackwardScratch s;
   std::fill_n(s.one, kQueryTile, 1.0f);
-  for (int64_t row = 0; row < in.rows; row++) {
-    std::fill_n(in.dkey + row * in.qkv_stride, in.K, 0.0f);
-    std::fill_n(in.dvalue + row * in.qkv_stride, in.K, 0.0f);
+  for (int64_t row = 0; row < in.key_rows; row++) {
+    std::fill_n(in.dkey + row * in.kv_stride, in.K, 0.0f);
+    std::fill_n(in.dvalue + row * in.kv_stride, in.K, 0.0f);
   }
   int64_t multiply_adds = 0;
   const int64_t queries = in.rows * in.group;
   for (int64_t first = 0; first < queries; first += kQueryTile)
-    multiply_adds += RunTile(in, s, {first, std::min(kQueryTile, queries - first), in.group, 0});
+    multiply_adds += RunTile(in, s, {first, std::min(kQueryTile, queries - first), in.group, 0, in.seen});
   count_multiply_adds(multiply_adds);
 }
 void BackwardHeadF32(const BackwardSegment<float>& in) { BackwardHead(in); }
@@ -182,35 +181,50 @@ HWY_EXPORT(BackwardHeadBf16);
 void backward_head(const BackwardSegment<float>& in) { HWY_DYNAMIC_DISPATCH(BackwardHeadF32)(in); }
 void backward_head(const BackwardSegment<Bf16>& in) { HWY_DYNAMIC_DISPATCH(BackwardHeadBf16)(in); }
 
+// dq as the rows of lists.q; dkey and dvalue as lists.key and lists.value.
 template <class T>
-void backward_list(F32 dqkv, CF32 do_, View<const T> qkv, View<const T> o, CF32 lse, CI32 segment_begin,
-                   const Heads& heads) {
+void backward_lists(F32 dq, float* dkey, float* dvalue, CF32 do_, const AttentionLists<T>& lists, View<const T> o,
+                    CF32 lse, const Heads& heads) {
   const int64_t H = heads.H, G = heads.G, K = heads.K, group = H / G;
-  const int64_t segments = segment_begin.numel() - 1;
+  const int64_t segments = lists.q_begin.numel() - 1;
   parallel_tasks(segments * G, [&](int64_t task) {
-    const int64_t i = task / G, g = task % G, row = segment_begin[i];
-    const int64_t q = g * group * K, key = H * K + g * K, value = key + heads.kv_cols();
-    backward_head(BackwardSegment<T>{.q = qkv.row(row) + q,
-                                     .key = qkv.row(row) + key,
-                                     .value = qkv.row(row) + value,
-                                     .dq = dqkv.row(row) + q,
-                                     .dkey = dqkv.row(row) + key,
-                                     .dvalue = dqkv.row(row) + value,
-                                     .qkv_stride = heads.qkv_cols(),
+    const int64_t i = task / G, g = task % G, row = lists.q_begin[i], key_row = lists.kv_begin[i];
+    const int64_t q = g * group * K, at = key_row * lists.kv_stride + g * K;
+    backward_head(BackwardSegment<T>{.q = lists.q.row(row) + q,
+                                     .key = lists.key + at,
+                                     .value = lists.value + at,
+                                     .dq = dq.row(row) + q,
+                                     .dkey = dkey + at,
+                                     .dvalue = dvalue + at,
+                                     .q_stride = lists.q.cols(),
+                                     .kv_stride = lists.kv_stride,
                                      .o = o.row(row) + q,
                                      .do_ = do_.row(row) + q,
                                      .lse = lse.row(row) + g * group,
                                      .o_stride = heads.q_cols(),
                                      .lse_stride = H,
-                                     .rows = segment_begin[i + 1] - row,
+                                     .rows = lists.q_begin[i + 1] - row,
+                                     .key_rows = lists.kv_begin[i + 1] - key_row,
                                      .group = group,
-                                     .K = K});
+                                     .K = K,
+                                     .seen = lists.seen_from(row)});
   });
 }
 
 void attention_backward(F32 dqkv, CF32 do_, CStored qkv, CStored o, CF32 lse, CI32 segment_begin, const Heads& heads) {
-  with_format(
-      qkv, [&]<class T>(View<const T> rows) { backward_list(dqkv, do_, rows, o.as<T>(), lse, segment_begin, heads); });
+  float* dkey = dqkv.data + heads.q_cols();
+  with_format(qkv, [&]<class T>(View<const T> rows) {
+    backward_lists(dqkv, dkey, dkey + heads.kv_cols(), do_, lists_of(rows, segment_begin, heads), o.as<T>(), lse,
+                   heads);
+  });
+}
+
+void attention_over_backward(F32 dq, F32 dkv, CF32 do_, CStored q, CStored kv, CStored o, CF32 lse, CI32 q_begin,
+                             CI32 kv_begin, CI32 seen, const Heads& heads) {
+  with_format(q, [&]<class T>(View<const T> rows) {
+    backward_lists(dq, dkv.data, dkv.data + heads.kv_cols(), do_,
+                   lists_of(rows, kv.as<T>(), q_begin, kv_begin, seen, heads), o.as<T>(), lse, heads);
+  });
 }
 
 }  // namespace isobath::cpu

@@ -187,40 +187,48 @@ void forward_tile(const ForwardSegment<float, PagedKv<Bf16>>& in, const QueryTil
 // Tiles are counted from the first query of their segment. A slot of kQueryTile queries of the whole list runs the
 // tiles that begin in it, so that many short segments make few tasks and one long one makes many.
 template <class T>
-void forward_list(View<T> o, F32 lse, View<const T> qkv, CI32 segment_begin, const Heads& heads) {
+void forward_lists(View<T> o, F32 lse, const AttentionLists<T>& lists, const Heads& heads) {
   const int64_t H = heads.H, G = heads.G, K = heads.K;
-  const int64_t segments = segment_begin.numel() - 1, group = H / G;
-  const int64_t slots = round_up(qkv.rows() * group, kQueryTile) / kQueryTile;
+  const CI32 begin = lists.q_begin;
+  const int64_t segments = begin.numel() - 1, group = H / G;
+  const int64_t slots = round_up(o.rows() * group, kQueryTile) / kQueryTile;
   parallel_tasks(slots * G, [&](int64_t task) {
     const int64_t slot = slots - 1 - task / G, g = task % G;  // late tiles see the most keys: they go first
     const int64_t slot_begin = slot * kQueryTile, slot_end = slot_begin + kQueryTile;
-    const int32_t* end = segment_begin.data + segments + 1;
-    const int32_t* next = std::upper_bound(segment_begin.data, end, int32_t(slot_begin / group));
-    for (int64_t i = next - segment_begin.data - 1; i < segments && segment_begin[i] * group < slot_end; i++) {
-      const int64_t row = segment_begin[i], queries = (segment_begin[i + 1] - row) * group;
+    const int32_t* end = begin.data + segments + 1;
+    const int32_t* next = std::upper_bound(begin.data, end, int32_t(slot_begin / group));
+    for (int64_t i = next - begin.data - 1; i < segments && begin[i] * group < slot_end; i++) {
+      const int64_t row = begin[i], queries = (begin[i + 1] - row) * group;
       const int64_t skipped = std::max<int64_t>(0, slot_begin - row * group);
       const int64_t first = round_up(skipped, kQueryTile);
       if (first >= queries || row * group + first >= slot_end) continue;
-      const T* at = qkv.row(row);
-      const T *key = at + H * K + g * K, *value = key + heads.kv_cols();
-      const ForwardSegment<T, ListKv<T>> in{.q = at + g * group * K,
-                                            .q_stride = heads.qkv_cols(),
-                                            .kv = {key, value, heads.qkv_cols(), K},
+      const int64_t at = lists.kv_begin[i] * lists.kv_stride + g * K;
+      const ForwardSegment<T, ListKv<T>> in{.q = lists.q.row(row) + g * group * K,
+                                            .q_stride = lists.q.cols(),
+                                            .kv = {lists.key + at, lists.value + at, lists.kv_stride, K},
                                             .o = o.row(row) + g * group * K,
                                             .lse = lse.empty() ? nullptr : lse.row(row) + g * group,
                                             .o_stride = heads.q_cols(),
                                             .lse_stride = H,
                                             .kv_heads = 1,
                                             .group = group,
-                                            .offset = 0,
                                             .K = K};
-      forward_tile(in, {first, std::min(kQueryTile, queries - first), group, 0});
+      forward_tile(in, {first, std::min(kQueryTile, queries - first), group, 0, lists.seen_from(row)});
     }
   });
 }
 
 void attention_forward(Stored o, F32 lse, CStored qkv, CI32 segment_begin, const Heads& heads) {
-  with_format(qkv, [&]<class T>(View<const T> rows) { forward_list(o.as<T>(), lse, rows, segment_begin, heads); });
+  with_format(qkv, [&]<class T>(View<const T> rows) {
+    forward_lists(o.as<T>(), lse, lists_of(rows, segment_begin, heads), heads);
+  });
+}
+
+void attention_over_forward(Stored o, F32 lse, CStored q, CStored kv, CI32 q_begin, CI32 kv_begin, CI32 seen,
+                            const Heads& heads) {
+  with_format(q, [&]<class T>(View<const T> rows) {
+    forward_lists(o.as<T>(), lse, lists_of(rows, kv.as<T>(), q_begin, kv_begin, seen, heads), heads);
+  });
 }
 
 // How many key/value heads of a segment one task takes. Bits do not depend on it, so it may follow the threads.
@@ -232,7 +240,7 @@ int64_t heads_per_task(int64_t segments, int64_t most_queries, int64_t G) {
 }
 
 template <class T>
-void forward_pages(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const KvPages& pages, const Heads& heads) {
+void forward_pages(F32 o, CF32 q, std::span<const CachedSegment> segments, const KvPages& pages, const Heads& heads) {
   const int64_t G = heads.G, K = heads.K, group = heads.H / G;
   int64_t most_queries = 0;
   for (const CachedSegment& segment : segments) most_queries = std::max(most_queries, segment.query_count * group);
@@ -244,8 +252,8 @@ void forward_pages(F32 o, CF32 qkv, std::span<const CachedSegment> segments, con
     const int64_t g = task % parts * together, first = task / parts % tiles * kQueryTile;
     const int64_t queries = segment.query_count * group, offset = segment.key_count - segment.query_count;
     if (first >= queries) return;
-    const ForwardSegment<float, PagedKv<T>> in{.q = qkv.row(segment.query_begin) + g * group * K,
-                                               .q_stride = heads.qkv_cols(),
+    const ForwardSegment<float, PagedKv<T>> in{.q = q.row(segment.query_begin) + g * group * K,
+                                               .q_stride = q.cols(),
                                                .kv = {pages, segment.page, g},
                                                .o = o.row(segment.query_begin) + g * group * K,
                                                .lse = nullptr,
@@ -253,16 +261,15 @@ void forward_pages(F32 o, CF32 qkv, std::span<const CachedSegment> segments, con
                                                .lse_stride = 0,
                                                .kv_heads = std::min(together, G - g),
                                                .group = group,
-                                               .offset = offset,
                                                .K = K};
-    forward_tile(in, {first, std::min(kQueryTile, queries - first), group, offset});
+    forward_tile(in, {first, std::min(kQueryTile, queries - first), group, offset, segment.seen});
   });
 }
 
-void attention_cached(F32 o, CF32 qkv, std::span<const CachedSegment> segments, const KvPages& pages,
+void attention_cached(F32 o, CF32 q, std::span<const CachedSegment> segments, const KvPages& pages,
                       const Heads& heads) {
-  pages.storage == Storage::kF32 ? forward_pages<float>(o, qkv, segments, pages, heads)
-                                 : forward_pages<Bf16>(o, qkv, segments, pages, heads);
+  pages.storage == Storage::kF32 ? forward_pages<float>(o, q, segments, pages, heads)
+                                 : forward_pages<Bf16>(o, q, segments, pages, heads);
 }
 
 }  // namespace isobath::cpu

@@ -2,7 +2,8 @@
 //
 // The query heads that share a key/value head share its tiles too. With group = H/G they are numbered
 // u = row * group + head in group, and a tile is up to kQueryTile consecutive u of one segment. Query u sees the first
-// visible(u) = offset + u / group + 1 keys; offset is the number of keys before the segment's first query (a cache).
+// visible(u) = offset + u / group + 1 keys; offset is the number of keys before the segment's first query (a cache). Or
+// a table says how many keys each query row sees.
 // Scores are kept as (key, query), lanes over queries, so the softmax of a query never leaves its lane.
 #pragma once
 
@@ -22,17 +23,28 @@ inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step 
 struct QueryTile {
   int64_t first, rows;  // queries [first, first + rows) of the segment
   int64_t group, offset;
+  const int32_t* seen = nullptr;  // of the segment's query rows, ascending, or null
 
-  int64_t visible(int64_t row) const { return offset + (first + row) / group + 1; }
+  int64_t visible(int64_t row) const {
+    const int64_t query = (first + row) / group;
+    return seen == nullptr ? offset + query + 1 : seen[query];
+  }
   int64_t keys() const { return visible(rows - 1); }
   // The first column of scores to compute for `key` and those after it.
   int64_t first_column(int64_t key) const {
-    const int64_t row = std::max<int64_t>(0, (key - offset) * group - first);
+    const int64_t row = std::max<int64_t>(0, first_query(key) * group - first);
     return row / kColumnStep * kColumnStep;
   }
   // How many of the `keys` keys from `first_key` on the `count` rows before `row_end` use.
   int64_t visible_of_block(int64_t row_end, int64_t first_key, int64_t keys) const {
     return std::clamp<int64_t>(visible(row_end - 1) - first_key, 0, keys);
+  }
+
+ private:
+  // The first query row, among the tile's, that sees `key`.
+  int64_t first_query(int64_t key) const {
+    if (seen == nullptr) return key - offset;
+    return std::upper_bound(seen + first / group, seen + (first + rows - 1) / group + 1, int32_t(key)) - seen;
   }
 };
 
@@ -78,7 +90,7 @@ struct ForwardSegment {
   T* o;
   float* lse;  // null if it is not wanted
   int64_t o_stride, lse_stride;
-  int64_t kv_heads, group, offset, K;
+  int64_t kv_heads, group, K;
 };
 
 // The same for one key/value head, backward.
@@ -86,11 +98,33 @@ template <class T>
 struct BackwardSegment {
   const T *q, *key, *value;
   float *dq, *dkey, *dvalue;
-  int64_t qkv_stride;
+  int64_t q_stride, kv_stride;
   const T* o;
   const float *do_, *lse;
   int64_t o_stride, lse_stride;
-  int64_t rows, group, K;
+  int64_t rows, key_rows, group, K;
+  const int32_t* seen;  // as QueryTile's
 };
+
+// Queries over keys, both in lists: what attention_forward finds in one array, and attention_over_forward in two.
+template <class T>
+struct AttentionLists {
+  View<const T> q;       // rows begin with the queries
+  const T *key, *value;  // of the first key row and head
+  int64_t kv_stride;
+  CI32 q_begin, kv_begin;
+  CI32 seen;  // empty: a query sees the keys up to its own row
+  const int32_t* seen_from(int64_t row) const { return seen.empty() ? nullptr : seen.data + row; }
+};
+template <class T>
+AttentionLists<T> lists_of(View<const T> qkv, CI32 segment_begin, const Heads& heads) {
+  const T* key = qkv.data + heads.q_cols();
+  return {qkv, key, key + heads.kv_cols(), heads.qkv_cols(), segment_begin, segment_begin, {}};
+}
+template <class T>
+AttentionLists<T> lists_of(View<const T> q, View<const T> kv, CI32 q_begin, CI32 kv_begin, CI32 seen,
+                           const Heads& heads) {
+  return {q, kv.data, kv.data + heads.kv_cols(), 2 * heads.kv_cols(), q_begin, kv_begin, seen};
+}
 
 }  // namespace isobath

@@ -22,6 +22,7 @@ struct Rule {
   Choice choice = Choice::kExpert;
   Topology topology = Topology::kJoint;
   int64_t lookback = 0;
+  KeptKeys cache = KeptKeys::kRouted;
 };
 inline constexpr Rule kRules[] = {
     {"bce", Router::kLearned, Causal::kBce},
@@ -34,7 +35,8 @@ inline constexpr Rule kRules[] = {
     {"staggered", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kStaggered},
     {"attention", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kAttention},
     {"mlp", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kMlp},
-    {"lookback", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kJoint, 2}};
+    {"lookback", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kJoint, 2},
+    {"all_keys", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kJoint, 0, KeptKeys::kAll}};
 
 inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 96) {
   ModelConfig c;
@@ -52,6 +54,7 @@ inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 9
   c.routing.causal = rule.causal;
   c.routing.choice = rule.choice;
   c.routing.predictor_lookback = rule.lookback;
+  c.routing.cache = rule.cache;
   if (rule.choice == Choice::kToken) c.routing.gate = Gate::kSigmoid;
   resolve(c, context);
   return c;
@@ -103,7 +106,8 @@ inline Uncached evaluate_uncached(Model& model, std::span<const int32_t> tokens,
   forward_logits(result.logits, model.weights.weights(), *model.products, acts, c, batch.position);
   for (int64_t l = 0; l < c.sections(); l++) {
     const Section section = c.section(l);
-    const CI32 routed = section.routed ? acts.block[size_t(l)].router.list.position : CI32(batch.position);
+    const CI32 routed = section.routed && !c.keeps_all_keys(section) ? acts.block[size_t(l)].router.list.position
+                                                                     : CI32(batch.position);
     const int64_t keys = section.attention() ? routed.numel() : 0;
     result.routed.emplace_back(routed.data, routed.data + keys);
   }

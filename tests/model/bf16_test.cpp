@@ -2,6 +2,7 @@
 // the memory of what is kept.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "support/compare.h"
 #include "support/rows.h"
 #include "support/tiny_cases.h"
@@ -51,6 +52,10 @@ TEST_P(Bf16Step, GradientsAreThoseOfFp32WithinTheRoundings) {
 // What recompute makes again it makes of the rounded inputs, as forward did: so forward used them, and not the numbers
 // before rounding.
 TEST_P(Bf16Step, HasTheSameBitsWithRecompute) {
+  if (GetParam().config.keeps_all_keys()) {  // they are of rows that recompute knows rounded only
+    EXPECT_THROW(model({.recompute = Recompute::kBlocks, .storage = Storage::kBf16}), Error);
+    return;
+  }
   TinyModel kept = model({.storage = Storage::kBf16}),
             again = model({.recompute = Recompute::kBlocks, .storage = Storage::kBf16});
   const TinyBatch batch(GetParam().sequences, kept.config);

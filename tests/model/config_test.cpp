@@ -112,6 +112,11 @@ TEST(Resolve, RefusesByKey) {
          c.routing.causal = Causal::kPredictor;
          c.routing.predictor_lookback = 4;
        }},
+      {"routing.cache = all with topology = mlp",
+       [](auto& c) {
+         c.routing.topology = Topology::kMlp;
+         c.routing.cache = KeptKeys::kAll;
+       }},
       {"has no predictor", [](auto& c) { c.routing.predictor_lookback = 1; }},
       {"choice = token multiplies", [](auto& c) { c.routing.choice = Choice::kToken; }},
       {"choice = token has a causal rule",

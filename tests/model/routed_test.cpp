@@ -41,9 +41,15 @@ class GateArray : public ::testing::Test {
     return y;
   }
   BlockContext context() {
-    return {model_.config,    model_.config.section(1), model_.weights.weights().block[1], model_.products.block(1),
-            model_.acts.rope, model_.acts.scratch};
+    return {model_.config,
+            model_.config.section(1),
+            model_.weights.weights().block[1],
+            model_.products.block(1),
+            model_.acts.rope,
+            model_.acts.scratch,
+            nothing_};
   }
+  const Batch nothing_{};  // read with cache = all only
   TinyModel model_{tiny_routed(1.0), {.sequences = 2, .T = 9}};
   TinyBatch batch_{random_sequences({9, 6}, model_.config.vocab_size), model_.config};
   Buffer x_ = random_buffer({batch_.rows(), model_.config.hidden_size}, 11);
@@ -165,9 +171,14 @@ TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
   TinyModel model(tiny_routed(), {.sequences = 1, .T = 8});
   std::vector<int32_t> none_begin{0, 0};
   BlockActs& acts = model.acts.block[1];
-  const BlockContext context{
-      model.config,    model.config.section(1), model.weights.weights().block[1], model.products.block(1),
-      model.acts.rope, model.acts.scratch};
+  const Batch nothing{};
+  const BlockContext context{model.config,
+                             model.config.section(1),
+                             model.weights.weights().block[1],
+                             model.products.block(1),
+                             model.acts.rope,
+                             model.acts.scratch,
+                             nothing};
   const Buffer x = random_buffer({8, model.config.hidden_size}, 2);
   int32_t unused = 0;
   const RowList none{{&unused, {0}}, {&unused, {0}}, {none_begin.data(), {2}}, 0};
@@ -180,7 +191,7 @@ TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
   const RouterContext router{model.config, model.config.section(1), context.weights.router, context.products.fc1,
                              model.acts.scratch};
   routed_backward(dx, router, gradient.router, acts.router, acts.delta.slice(0, 0), acts.saved.slice(0, 0), {},
-                  [&](F32 ddelta) { return block_backward(context, acts, gradient, ddelta); });
+                  [&](F32 ddelta) { return block_backward(context, acts, gradient, ddelta, {}, {}); });
   for (size_t i = 0; i < model.gradient.list().size(); i++)
     for (int64_t j = 0; j < model.gradient.at(i).numel(); j++)
       ASSERT_EQ(model.gradient.at(i)[j], 0.0f) << model.gradient.list()[i].name;

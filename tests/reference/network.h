@@ -28,7 +28,8 @@ struct NetworkShape {
   bool tied = false;
   GateForm gate = GateForm::kRaw;
   bool normed_router = false;
-  int64_t lookback = 0;  // blocks: the predictor reads the input of an earlier one
+  bool all_keys = false;  // routed rows see the keys of rows that were left out
+  int64_t lookback = 0;   // blocks: the predictor reads the input of an earlier one
 };
 
 // Weights by the names of the files, row-major.
@@ -156,7 +157,7 @@ Vec<T> attention(const Vec<T>& q, const Vec<T>& k, const Vec<T>& v, const std::v
       const size_t shared = size_t(h / (s.H / s.G) * s.K);  // the key/value head that query head h reads
       T total = 0;
       for (size_t j = 0; j <= i; j++) {
-        if (rows[j].segment != rows[i].segment || (j != i && !chosen[j])) continue;
+        if (rows[j].segment != rows[i].segment || (j != i && !chosen[j] && !s.all_keys)) continue;
         const size_t kj = j * size_t(s.G * s.K) + shared;
         T dot = 0;
         for (int64_t d = 0; d < s.K; d++) dot += q[qi + size_t(d)] * k[kj + size_t(d)];

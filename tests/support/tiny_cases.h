@@ -134,6 +134,24 @@ inline std::vector<TinyCase> tiny_cases() {
       c.routing.predictor_lookback = blocks;
     };
   };
+  const auto all_keys = [](ModelConfig& c) { c.routing.cache = KeptKeys::kAll; };
+  add("JointAllKeys", routed, ragged, all_keys);
+  add("EveryBlockAllKeysDocuments", routed, packed, [&](auto& c) {
+    all_keys(c);
+    c.routing.every = 1;
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+    c.routing.aux_weight = 0.6;
+  });
+  add("StaggeredAllKeys", routed, ragged, [&](auto& c) {
+    all_keys(c);
+    c.routing.topology = Topology::kStaggered;
+    c.routing.gate = Gate::kTanh;
+  });
+  add("AttentionOnlyAllKeysPredictor", routed, even, [&](auto& c) {
+    all_keys(c);
+    c.routing.topology = Topology::kAttention;
+    c.routing.causal = Causal::kPredictor;
+  });
   add("PredictorLooksBack", routed, ragged, looking_back(1));
   add("PredictorsOfEveryBlockLookBackTwo", routed, packed, [&](auto& c) {
     looking_back(2)(c);

@@ -228,6 +228,7 @@ inline reference::NetworkShape reference_shape(const ModelConfig& c) {
           .tied = c.tie_word_embeddings,
           .gate = reference::GateForm(int(c.routing.gate)),
           .normed_router = c.norms_router_input(),
+          .all_keys = c.keeps_all_keys(),
           .lookback = c.routing.predictor_lookback};
 }
 
