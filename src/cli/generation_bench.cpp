@@ -3,6 +3,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "base/rng.h"
 #include "base/work.h"
 #include "cli/terminal.h"
 #include "lab/statistics.h"
@@ -91,8 +92,12 @@ void GenerationBench::end() {
 GenerationReport bench_generation(const GenerationSetup& setup, const std::vector<int64_t>& batches) {
   constexpr double kPeakSeconds = 0.2;
   GenerationBench dense(dense_twin(setup.model), setup), mod(setup.model, setup);
-  GenerationReport report{
-      .setup = setup, .weights = dense.weights(), .weight_bytes = dense.weight_bytes(), .pack_ms = dense.pack_ms()};
+  GenerationReport report{.setup = setup,
+                          .weights = dense.weights(),
+                          .weight_bytes = dense.weight_bytes(),
+                          .pack_ms = dense.pack_ms(),
+                          .peak = {},
+                          .pairs = {}};
   std::vector<double> fma, read;
   Progress progress("pass");
   for (size_t b = 0; b < batches.size(); b++) {

@@ -94,12 +94,20 @@ template <class At>
 KvRows<float> PrepareRows(ForwardScratch& s, At at, int64_t count, int64_t K, bool copy) {
   const auto first = at(0);
   if constexpr (std::is_same_v<decltype(first), const KvRows<float>>) {
-    if (!copy) return first;
+    if (!copy && first.step == 1) return first;
   }
   decltype(first.data) rows[kKeyBlock];
   for (int64_t j = 0; j < count; j++) rows[j] = at(j).data;
   const int64_t padded = round_up(K, kColumnStep);
-  PackRows(s.rows, padded, rows, count, K);
+  if (first.step == 1) {
+    PackRows(s.rows, padded, rows, count, K);
+    return {s.rows, padded};
+  }
+  for (int64_t j = 0; j < count; j++) {
+    float* row = s.rows + j * padded;
+    for (int64_t k = 0; k < K; k++) row[k] = to_f32(rows[j][k * first.step]);
+    std::fill(row + K, row + padded, 0.0f);
+  }
   return {s.rows, padded};
 }
 
@@ -262,7 +270,8 @@ void forward_pages(F32 o, CF32 q, std::span<const CachedSegment> segments, const
                                                .kv_heads = std::min(together, G - g),
                                                .group = group,
                                                .K = K};
-    forward_tile(in, {first, std::min(kQueryTile, queries - first), group, offset, segment.seen});
+    const QueryTile tile{first, std::min(kQueryTile, queries - first), group, offset, segment.seen};
+    tile.rows <= kRowGroup&& K % kColumnStep == 0 ? few_queries(in, tile) : forward_tile(in, tile);
   });
 }
 

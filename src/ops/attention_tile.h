@@ -48,11 +48,11 @@ struct QueryTile {
   }
 };
 
-// Rows of keys or values of one head, `stride` numbers apart.
+// Rows of keys or values of one head, `stride` numbers apart; the numbers of a row `step` apart.
 template <class T>
 struct KvRows {
   const T* data;
-  int64_t stride;
+  int64_t stride, step = 1;
 };
 
 // Where the keys and values of a segment stand: row j of key/value head g, counted from the first head of a task.
@@ -65,7 +65,7 @@ struct ListKv {
   KvRows<T> keys(int64_t j, int64_t g) const { return {key + j * stride + g * K, stride}; }
   KvRows<T> values(int64_t j, int64_t g) const { return {value + j * stride + g * K, stride}; }
 };
-// In pages: at one distance within a page.
+// In pages: at one distance within a page, keys number by number.
 template <class T>
 struct PagedKv {
   using Item = T;
@@ -73,7 +73,7 @@ struct PagedKv {
   const int32_t* page;
   int64_t first_head;
   KvRows<T> keys(int64_t j, int64_t g) const {
-    return {pages.keys<const T>(page[j / kPageRows], first_head + g) + j % kPageRows * pages.K, pages.K};
+    return {pages.keys<const T>(page[j / kPageRows], first_head + g) + j % kPageRows, 1, kPageRows};
   }
   KvRows<T> values(int64_t j, int64_t g) const {
     return {pages.values<const T>(page[j / kPageRows], first_head + g) + j % kPageRows * pages.K, pages.K};
@@ -92,6 +92,13 @@ struct ForwardSegment {
   int64_t o_stride, lse_stride;
   int64_t kv_heads, group, K;
 };
+
+namespace cpu {
+// A tile of at most kRowGroup queries over keys in pages, heads of whole kColumnStep numbers: what decoding runs. The
+// same bits and multiply-adds as the tile that takes any number of them.
+void few_queries(const ForwardSegment<float, PagedKv<float>>& in, const QueryTile& tile);
+void few_queries(const ForwardSegment<float, PagedKv<Bf16>>& in, const QueryTile& tile);
+}  // namespace cpu
 
 // The same for one key/value head, backward.
 template <class T>

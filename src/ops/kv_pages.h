@@ -1,8 +1,8 @@
 // Keys and values of past tokens, in pages of a few rows each, fp32 or bf16. Which pages belong together, and in which
 // order, is said by tables of page numbers; nothing here owns or counts pages.
 //
-// A page is   keys (G, kPageRows, K)   values (G, kPageRows, K)   positions (kPageRows) of int32
-// so that the rows of a head lie side by side, as attention reads them.
+// A page is   keys (G, K, kPageRows)   values (G, kPageRows, K)   positions (kPageRows) of int32
+// so that attention of one query multiplies a number of it with those of 16 keys at once, and sums values row by row.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct KvPages {
 
   std::byte* at(int32_t page) const { return data + page * page_bytes(); }
   int32_t* position(int32_t page) const { return reinterpret_cast<int32_t*>(at(page) + 2 * half_bytes()); }
-  // (kPageRows, K) of head g. T is that of `storage`.
+  // Of head g, (K, kPageRows) and (kPageRows, K). T is that of `storage`.
   template <class T>
   T* keys(int32_t page, int64_t g) const {
     return reinterpret_cast<T*>(at(page)) + g * kPageRows * K;

@@ -42,10 +42,10 @@ void expect_rows(const KvStore& store, int64_t layer, int64_t sequence, const st
   for (int64_t i = 0; i < slot.length; i++)
     for (int64_t k = 0; k < kCols; k++) {
       const int32_t page = slot.page[i / kPageRows];
-      const int64_t at = i % kPageRows * 3 + k % 3;
+      const int64_t row = i % kPageRows;
       const float want = number(layer, writer, positions[size_t(i)], k);
-      ASSERT_EQ(pages.keys<float>(page, k / 3)[at], want);
-      ASSERT_EQ(pages.values<float>(page, k / 3)[at], -want);
+      ASSERT_EQ(pages.keys<float>(page, k / 3)[k % 3 * kPageRows + row], want);
+      ASSERT_EQ(pages.values<float>(page, k / 3)[row * 3 + k % 3], -want);
     }
 }
 
