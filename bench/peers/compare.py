@@ -3,9 +3,11 @@
     bench/peers/run                                              width 384, 6 blocks, 4 x 1024 tokens, vocabulary 257
     bench/peers/run --context 256 --batch 16
     bench/peers/run --hidden-size 768 --num-hidden-layers 12 --num-attention-heads 12 --batch 2 --json
+    bench/peers/run --check                                      only: is it the same model?
 
-In each round every program makes two steps of each model, of which the second is timed. PyTorch's processes stay alive
-for the whole run, one per mode and model; Isobath starts anew in each turn.
+First both programs must have the same loss on checkpoints that Isobath writes (torch_check.py). Then, in each round,
+every program makes two steps of each model, of which the second is timed. PyTorch's processes stay alive for the whole
+run, one per mode and model; Isobath starts anew in each turn.
 """
 
 import argparse
@@ -43,6 +45,7 @@ def parse():
     parser.add_argument("--bf16", action="store_true", help="each mode also with autocast to bfloat16")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
     parser.add_argument("--isobath", default=str(ROOT / "build/release/isobath"), metavar="PATH", help="the program")
+    parser.add_argument("--check", action="store_true", help="only compare losses on Isobath's checkpoints")
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     arguments = parser.parse_args()
     modes = arguments.modes.split(",")
@@ -172,6 +175,10 @@ def measure(arguments):
 
 def main():
     arguments = parse()
+    check = [sys.executable, str(HERE / "torch_check.py"), arguments.isobath]
+    same = subprocess.run(check, env=environment(arguments.threads), stdout=sys.stderr).returncode == 0
+    if arguments.check or not same:
+        return 0 if same else 1
     version = subprocess.check_output([arguments.isobath, "--version"], text=True).strip()
     found = measure(arguments)
     record = {"isobath": version, "shape": {name: getattr(arguments, name) for name in SHAPE}, **found}

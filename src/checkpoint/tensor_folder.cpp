@@ -4,8 +4,8 @@
 #include <set>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "base/float_formats.h"
+#include "base/parallel.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/strict_json.h"
 

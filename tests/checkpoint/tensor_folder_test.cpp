@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "base/float_formats.h"
+#include "base/parallel.h"
 #include "checkpoint/safetensors.h"
 #include "support/compare.h"
 #include "support/temp_dir.h"
