@@ -135,7 +135,7 @@ void add_plan(CLI::App& app, Run& run) {
   command->add_option("config", a->config, "TOML file")->required();
   command->add_option("--vocab-size", a->vocab_size, "instead of the tokenizer's")->check(CLI::PositiveNumber);
   command->add_flag("--json", a->json, "print a JSON object");
-  a->flags.add(*command, {"model", "routing", "data", "train"});
+  a->flags.add(*command, {"model", "routing", "experts", "data", "train"});
   command->callback([a, &run] { run = [a] { return run_plan(*a); }; });
 }
 

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "model/experts.h"
+#include "model/mlp_chunks.h"
 #include "ops/attention.h"
 #include "ops/residual_add.h"
 #include "ops/rmsnorm.h"
@@ -41,17 +43,6 @@ void attend_to_cache(F32 o, CF32 qkv, const RowList& list, const Heads& heads, s
   if (filled > 0) attention_cached(o, qkv, {group, size_t(filled)}, heads);
 }
 
-// Products read and write fp32: a kept array itself where it is that, else its stand-in in scratch.
-F32 for_products(const Stored& kept, F32 stand_in) {
-  return kept.storage == Storage::kF32 ? kept.as<float>() : stand_in.slice(0, kept.rows());
-}
-
-// f(first row, rows) for the chunks that go through the MLP one after the other.
-template <class F>
-void for_mlp_chunks(int64_t S, F f) {
-  for (int64_t begin = 0; begin < S; begin += kMlpRows) f(begin, std::min(kMlpRows, S - begin));
-}
-
 // From the first norm, which is in scratch.normed, to attention's output in scratch.a.
 void attention_half(const BlockContext& c, BlockActs& b, std::span<KvSlot> slots) {
   const int64_t S = b.list.rows;
@@ -75,6 +66,7 @@ void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
   rmsnorm_forward(normed, b.rstd2.slice(0, S), b.z.empty() ? Stored{} : b.z.slice(0, S),
                   {.x = b.saved.slice(0, S), .index = {}, .add = c.scratch.a.slice(0, S)}, c.weights.norm2,
                   float(c.config.rms_norm_eps));
+  if (c.config.has_experts()) return experts_half(c, b, b.z.slice(0, S), m);
   for_mlp_chunks(S, [&](int64_t begin, int64_t rows) {
     const Stored uv = b.uv.slice(begin, rows);
     const F32 wide_uv = for_products(uv, c.scratch.uv), h = c.scratch.h.slice(0, rows);
@@ -86,21 +78,25 @@ void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
 }
 
 // da = ddelta + dz2, in place of ddelta; dz2 (S,D) is the gradient through the MLP.
-void mlp_backward(const BlockContext& c, const BlockActs& b, BlockWeights& g, F32 ddelta, F32 dz2) {
+void mlp_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta, F32 dz2) {
   const int64_t S = b.list.rows;
   const Scratch& s = c.scratch;
   const F32 normed = s.normed.slice(0, S), rstd = b.rstd2.slice(0, S);
   const CStored z = b.z.slice(0, S);
-  rmsnorm_apply(normed, z, c.weights.norm2, rstd);
-  for_mlp_chunks(S, [&](int64_t begin, int64_t rows) {
-    const Stored uv = b.uv.slice(begin, rows);
-    const F32 duv = for_products(uv, s.uv), h = s.h.slice(0, rows), ddelta_rows = ddelta.slice(begin, rows);
-    c.products.down.backward_input(h, ddelta_rows);  // dh (rows,F)
-    swiglu_backward(duv, h, uv);                     // h is h again
-    c.products.down.backward_weight(add_to(g.down), ddelta_rows, h);
-    c.products.gate_up.backward_input(dz2.slice(begin, rows), duv);
-    c.products.gate_up.backward_weight(add_to(g.gate_up()), duv, normed.slice(begin, rows));
-  });
+  if (c.config.has_experts()) {
+    experts_backward_half(c, b, g, z, ddelta, dz2);
+  } else {
+    rmsnorm_apply(normed, z, c.weights.norm2, rstd);
+    for_mlp_chunks(S, [&](int64_t begin, int64_t rows) {
+      const Stored uv = b.uv.slice(begin, rows);
+      const F32 duv = for_products(uv, s.uv), h = s.h.slice(0, rows), ddelta_rows = ddelta.slice(begin, rows);
+      c.products.down.backward_input(h, ddelta_rows);  // dh (rows,F)
+      swiglu_backward(duv, h, uv);                     // h is h again
+      c.products.down.backward_weight(add_to(g.down), ddelta_rows, h);
+      c.products.gate_up.backward_input(dz2.slice(begin, rows), duv);
+      c.products.gate_up.backward_weight(add_to(g.gate_up()), duv, normed.slice(begin, rows));
+    });
+  }
   rmsnorm_backward(dz2, add_to(g.norm2), dz2, z, c.weights.norm2, rstd,
                    s.partial.reshaped({kGradChunks, c.config.hidden_size}));
   scatter_add(ddelta, {}, dz2, {});
@@ -131,6 +127,7 @@ void attention_backward_half(const BlockContext& c, const BlockActs& b, BlockWei
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots) {
   const int64_t S = list.rows;
   b.list = list;
+  if (c.config.has_experts()) choose_no_experts(b.experts);
   const F32 a = c.scratch.a.slice(0, S), m = c.scratch.m.slice(0, S);
   if (S == 0) return {a, m};
   rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), b.saved.slice(0, S),

@@ -4,6 +4,7 @@
 
 #include "model/activations.h"
 #include "model/kv.h"
+#include "model/selection.h"
 #include "model/weights.h"
 
 namespace isobath {
@@ -19,6 +20,9 @@ struct BlockContext {
   const BlockProducts& products;
   CF32 rope;
   Scratch& scratch;
+  Selection how = {};           // by which experts choose rows
+  int64_t block = 0;            // for messages
+  double expert_run_scale = 0;  // in training: 1 / (blocks with experts * capacity runs of the optimizer step)
 };
 
 // x (N,D), list.rows = S. With slots, the rows' keys and values are appended to their sequence's slot (one segment per

@@ -47,8 +47,9 @@ int64_t ModelConfig::routed_blocks() const {
 }
 
 bool ModelConfig::has_causal_rule() const {
-  return routed_blocks() == 0 || has_own_rule(routing.router) || routing.choice == Choice::kToken ||
-         routing.causal != Causal::kNone;
+  const bool rows = routed_blocks() == 0 || has_own_rule(routing.router) || routing.choice == Choice::kToken ||
+                    routing.causal != Causal::kNone;
+  return rows && (!experts_choose() || experts.causal != Causal::kNone);
 }
 
 int64_t ModelConfig::predictor_width() const {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/attention.h"
+#include "ops/expert_choice.h"
 #include "ops/linear.h"
 #include "ops/select.h"
 
@@ -21,14 +22,16 @@ int64_t sum_of_squares(CI32 begin) {
 }
 
 // FLOPs of a block over `rows` of N rows, `squares` being the sum of n*n over its segments.
-BlockFlops block_flops(const ModelConfig& c, int64_t block, int64_t N, int64_t rows, int64_t squares) {
+BlockFlops block_flops(const ModelConfig& c, int64_t block, int64_t N, int64_t rows, int64_t squares,
+                       int64_t expert_rows) {
   const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
   BlockFlops flops;
   flops.rows = rows;
   flops.projections = 2 * rows * D * (heads.qkv_cols() + heads.q_cols());
   flops.attention = 2 * 2 * squares * heads.q_cols();
-  flops.mlp = 2 * rows * 3 * D * F;
+  flops.mlp = 2 * (c.has_experts() ? expert_rows : rows) * 3 * D * F;
+  flops.router = 2 * rows * D * c.experts.outputs();
   if (c.routed(block)) {
     if (c.routing.router == Router::kLearned) flops.router += 2 * N * D;
     if (c.has_predictor()) flops.router += 2 * N * (D * P + P);
@@ -44,6 +47,14 @@ int64_t chosen_rows(const ModelConfig& c, int64_t block, int64_t run_rows) {
   return capacity_rows(c.capacity(block), run_rows);
 }
 
+int64_t chosen_expert_rows(const ModelConfig& c, int64_t rows) {
+  const ExpertsConfig& e = c.experts;
+  if (!c.has_experts()) return 0;
+  if (c.experts_choose()) return e.experts * capacity_rows(e.capacity, rows);
+  const int64_t kept = kept_rows({.per_row = e.per_token, .capacity_factor = e.capacity_factor}, e.experts, rows);
+  return std::min(e.per_token * rows, e.experts * kept);
+}
+
 int64_t ModelFlops::forward() const {
   int64_t sum = head;
   for (const BlockFlops& b : block) sum += b.total();
@@ -55,16 +66,15 @@ ModelFlops model_flops(const ModelConfig& c, CI32 capacity_begin, CI32 segment_b
   ModelFlops flops;
   flops.head = 2 * N * c.hidden_size * c.vocab_size;
   for (int64_t l = 0; l < c.num_hidden_layers; l++) {
-    int64_t rows = N, squares = sum_of_squares(segment_begin);
-    if (c.routed(l)) {
-      rows = squares = 0;
-      for (int64_t s = 0; s + 1 < capacity_begin.numel(); s++) {
-        const int64_t k = chosen_rows(c, l, capacity_begin[s + 1] - capacity_begin[s]);
-        rows += k;
-        squares += k * k;
-      }
+    int64_t rows = 0, squares = 0, expert_rows = 0;
+    for (int64_t s = 0; s + 1 < capacity_begin.numel(); s++) {
+      const int64_t k = chosen_rows(c, l, capacity_begin[s + 1] - capacity_begin[s]);
+      rows += k;
+      squares += k * k;
+      expert_rows += chosen_expert_rows(c, k);
     }
-    flops.block.push_back(block_flops(c, l, N, rows, squares));
+    if (!c.routed(l)) squares = sum_of_squares(segment_begin);
+    flops.block.push_back(block_flops(c, l, N, rows, squares, expert_rows));
   }
   return flops;
 }
@@ -91,13 +101,15 @@ int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
 }
 
 ExecutedCount executed_block(const ModelConfig& c, int64_t block, int64_t N, const RowList& list,
-                             const MemoryOptions& memory) {
-  const int64_t S = list.rows, D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
+                             const MemoryOptions& memory, int64_t expert_rows) {
+  const int64_t S = list.rows, through = c.has_experts() ? expert_rows : S, D = c.hidden_size, F = c.intermediate_size,
+                P = c.predictor_width();
   const Heads heads = c.heads();
   ExecutedCount count;
-  const int64_t down = linear_multiply_adds(S, D, F);
+  const int64_t down = linear_multiply_adds(through, D, F);
   const int64_t products = linear_multiply_adds(S, heads.qkv_cols(), D) + linear_multiply_adds(S, D, heads.q_cols()) +
-                           linear_multiply_adds(S, 2 * F, D) + down;
+                           linear_multiply_adds(through, 2 * F, D) + down +
+                           linear_multiply_adds(S, c.experts.outputs(), D);  // the expert router
   count += {products, 2 * products};
   for (int64_t g = 0; S > 0 && g + 1 < list.segment_begin.numel(); g++) {
     const int64_t n = list.segment_begin[g + 1] - list.segment_begin[g];
@@ -123,7 +135,8 @@ ExecutedCount executed_head(const ModelConfig& c, int64_t N) {
 ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
   ExecutedCount count = executed_head(c, batch.rows());
   for (int64_t l = 0; l < c.num_hidden_layers; l++)
-    count += executed_block(c, l, batch.rows(), acts.block[size_t(l)].list, acts.memory());
+    count += executed_block(c, l, batch.rows(), acts.block[size_t(l)].list, acts.memory(),
+                            acts.block[size_t(l)].experts.tally.assigned);
   return count;
 }
 

@@ -18,7 +18,8 @@ PlanRow& operator+=(PlanRow& sum, const PlanRow& row) {
 ExecutedCount executed_by_sequence(const ModelConfig& c, int64_t l, int64_t T, int64_t rows,
                                    const MemoryOptions& memory) {
   const int32_t begin[] = {0, int32_t(rows)};
-  return executed_block(c, l, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows}, memory);
+  return executed_block(c, l, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows}, memory,
+                        chosen_expert_rows(c, rows));
 }
 
 void count_parameters(const ModelConfig& c, PlanTable& table) {

@@ -1,10 +1,12 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/file.h"
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "model/activations.h"
 
 namespace isobath {
 namespace {
@@ -28,9 +30,20 @@ void visit_block(const ModelConfig& c, int64_t l, BlockWeights& b, const VisitWe
   add_adjacent("self_attn.v_proj.weight", {heads.kv_cols(), D}, b.v);
   add("self_attn.o_proj.weight", {D, heads.q_cols()}, Kind::kOutput, b.o);
   add("post_attention_layernorm.weight", {D}, Kind::kNorm, b.norm2);
-  add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
-  add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
-  add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
+  if (c.has_experts()) {  // names and order of Mixtral: w1 gates, w3 is up, w2 down
+    add("block_sparse_moe.gate.weight", {c.experts.outputs(), D}, Kind::kRouter, b.expert_router);
+    b.expert.resize(size_t(c.experts.experts));
+    for (size_t e = 0; e < b.expert.size(); e++) {
+      const std::string expert = "block_sparse_moe.experts." + std::to_string(e) + ".";
+      add((expert + "w1.weight").c_str(), {F, D}, Kind::kMatrix, b.expert[e].gate);
+      add_adjacent((expert + "w3.weight").c_str(), {F, D}, b.expert[e].up);
+      add((expert + "w2.weight").c_str(), {D, F}, Kind::kOutput, b.expert[e].down);
+    }
+  } else {
+    add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
+    add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
+    add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
+  }
   if (!c.routed(l)) return;
   RouterWeights& r = b.router;
   if (c.routing.router_offset) add_bias("router.offset", {1}, Kind::kRule, r.offset);
@@ -124,19 +137,32 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
   for (int64_t l = 0; l < c.num_hidden_layers; l++) {
     BlockProducts& b = block_[size_t(l)];
     const std::string prefix = "packed." + std::to_string(l) + ".";
-    const auto add = [&](Linear& linear, const char* name, int64_t N, int64_t K, PackingRoom& room) {
+    const auto add_up_to = [&](int64_t rows, std::span<const int64_t> exact, Linear& linear, const std::string& name,
+                               int64_t N, int64_t K, PackingRoom& room) {
       linear.plan(plan, prefix + name,
                   {.N = N,
                    .K = K,
-                   .max_rows = sizes.max_rows,
-                   .exact = sizes.exact,
+                   .max_rows = rows,
+                   .exact = exact,
                    .backward = sizes.backward,
                    .room = sizes.packing == Packing::kProduct ? &room : nullptr});
     };
+    const auto add = [&](Linear& linear, const char* name, int64_t N, int64_t K, PackingRoom& room) {
+      add_up_to(sizes.max_rows, sizes.exact, linear, name, N, K, room);
+    };
     add(b.qkv, "qkv", heads.qkv_cols(), D, rooms_.qkv);
     add(b.o, "o", D, heads.q_cols(), rooms_.o);
-    add(b.gate_up, "gate_up", 2 * F, D, rooms_.gate_up);
-    add(b.down, "down", D, F, rooms_.down);
+    b.expert.resize(size_t(c.experts.experts));
+    for (size_t e = 0; e < b.expert.size(); e++) {  // of as many rows as a chunk has; how many, nobody knows beforehand
+      const int64_t rows = std::min(sizes.max_rows, kMlpRows);
+      const std::string expert = "expert." + std::to_string(e) + ".";
+      add_up_to(rows, {}, b.expert[e].gate_up, expert + "gate_up", 2 * F, D, rooms_.gate_up);
+      add_up_to(rows, {}, b.expert[e].down, expert + "down", D, F, rooms_.down);
+    }
+    if (!c.has_experts()) {
+      add(b.gate_up, "gate_up", 2 * F, D, rooms_.gate_up);
+      add(b.down, "down", D, F, rooms_.down);
+    }
     if (c.has_predictor() && c.routed(l)) add(b.fc1, "fc1", c.predictor_width(), D, rooms_.fc1);
   }
   for (PackingRoom* room : {&rooms_.qkv, &rooms_.o, &rooms_.gate_up, &rooms_.down, &rooms_.fc1})
@@ -153,8 +179,14 @@ void Products::pack(const Weights& w) {
     const BlockWeights& b = w.block[l];
     block_[l].qkv.pack(b.qkv());
     block_[l].o.pack(b.o);
-    block_[l].gate_up.pack(b.gate_up());
-    block_[l].down.pack(b.down);
+    if (b.expert.empty()) {
+      block_[l].gate_up.pack(b.gate_up());
+      block_[l].down.pack(b.down);
+    }
+    for (size_t e = 0; e < b.expert.size(); e++) {
+      block_[l].expert[e].gate_up.pack(b.expert[e].gate_up());
+      block_[l].expert[e].down.pack(b.expert[e].down);
+    }
     if (!b.router.fc1.empty()) block_[l].fc1.pack(b.router.fc1);
   }
   head_.pack(w.output_head());

@@ -23,13 +23,22 @@ struct RouterWeights {
   F32 fc1, fc1_bias, fc2, fc2_bias;  // predictor: (P,D), (P), (1,P), (1), or empty
 };
 
-struct BlockWeights {
-  F32 norm1;     // (D)
-  F32 q, k, v;   // (H*K, D), (G*K, D), (G*K, D)
-  F32 o;         // (D, H*K)
-  F32 norm2;     // (D)
+struct ExpertWeights {
   F32 gate, up;  // (F, D) each
   F32 down;      // (D, F)
+
+  F32 gate_up() const { return {gate.data, {2 * gate.rows(), gate.cols()}}; }
+};
+
+struct BlockWeights {
+  F32 norm1;                          // (D)
+  F32 q, k, v;                        // (H*K, D), (G*K, D), (G*K, D)
+  F32 o;                              // (D, H*K)
+  F32 norm2;                          // (D)
+  F32 gate, up;                       // (F, D) each
+  F32 down;                           // (D, F)
+  F32 expert_router;                  // (E+Z, D); with experts, which replace gate, up and down
+  std::vector<ExpertWeights> expert;  // (E)
   RouterWeights router;
 
   F32 qkv() const { return {q.data, {q.rows() + k.rows() + v.rows(), q.cols()}}; }
@@ -113,8 +122,12 @@ template <>
 inline constexpr std::array kNames<Packing>{"step", "product"};
 
 // The products over one set of weights. They share scratch: one runs at a time.
+struct ExpertProducts {
+  Linear gate_up, down;
+};
 struct BlockProducts {
   Linear qkv, o, gate_up, down, fc1;
+  std::vector<ExpertProducts> expert;
 };
 class Products {
  public:

@@ -72,7 +72,12 @@ ExpertTally choose_by_token(const ExpertLists& to, CF32 logit, CF32 p, CI32 run_
   require(how.per_row == 1 || (how.per_row == 2 && E >= 2 && O == E),
           "{}: {} outputs per row of {} experts and {} no-ops, expected 1, or 2 of two or more experts without no-ops",
           op, how.per_row, E, O - E);
-  check_room(op, to, S * how.per_row);
+  int64_t most = 0;
+  for (int64_t r = 0; r + 1 < run_begin.numel(); r++) {
+    const int64_t T = run_begin[r + 1] - run_begin[r];
+    most += std::min(how.per_row * T, E * kept_rows(how, E, T));
+  }
+  check_room(op, to, most);
   if (p.device != Device::kCpu) throw_no_device(op, p.device);
   const ExpertTally tally = cpu::choose_by_token(to, logit, p, run_begin, how);
   count_bytes(bytes_of_lists(to, tally) + tally.assigned * int64_t(sizeof(float)));

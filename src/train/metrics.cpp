@@ -28,6 +28,23 @@ Json layers_to_json(const std::vector<LayerRouting>& layers) {
   return list;
 }
 
+Json experts_to_json(const std::vector<LayerExperts>& layers) {
+  Json list = Json::array();
+  for (const LayerExperts& l : layers) {
+    Json entry{{"block", l.block}, {"rows", l.rows}, {"dropped", l.dropped}, {"no_ops", l.no_ops}};
+    for (size_t e = 0; e < l.expert_rows.size(); e++) entry["shares"].push_back(l.share(e));
+    if (l.agreement.rows > 0) {
+      entry["accuracy"] = l.agreement.accuracy();
+      entry["precision"] = l.agreement.precision();
+      entry["recall"] = l.agreement.recall();
+      entry["base_rate"] = l.agreement.base_rate();
+      entry["causal_share"] = l.agreement.share();
+    }
+    list.push_back(entry);
+  }
+  return list;
+}
+
 // The lines up to a step; a last line cut short by a kill is dropped with the later ones. An evaluation at that very
 // step is made again by the resumed run.
 std::string kept_lines(const fs::path& path, int64_t step) {
@@ -45,7 +62,9 @@ std::string kept_lines(const fs::path& path, int64_t step) {
 }  // namespace
 
 Json to_json(const Evaluation& e) {
-  return {{"loss", e.loss}, {"entropy", e.entropy}, {"targets", e.targets}, {"layers", layers_to_json(e.layer)}};
+  Json json{{"loss", e.loss}, {"entropy", e.entropy}, {"targets", e.targets}, {"layers", layers_to_json(e.layer)}};
+  if (!e.experts.empty()) json["experts"] = experts_to_json(e.experts);
+  return json;
 }
 
 Metrics::Metrics(const fs::path& out, int64_t resumed_step) : path_(out / "metrics.jsonl") {
@@ -66,20 +85,25 @@ void Metrics::line(const Json& record) {
 }
 
 void Metrics::write(const StepRecord& r) {
-  line({{"event", "step"},
-        {"step", r.step},
-        {"loss", r.loss},
-        {"auxiliary", r.auxiliary},
-        {"z_loss", r.z_loss},
-        {"gradient_norm", r.norm.model},
-        {"predictor_norm", r.norm.predictor},
-        {"learning_rate", r.learning_rate},
-        {"tokens", r.tokens},
-        {"flops", r.flops},
-        {"step_ms", r.step_ms},
-        {"tokens_per_s", r.tokens_per_s},
-        {"peak_share", r.peak_share},
-        {"layers", layers_to_json(r.layer)}});
+  Json json{{"event", "step"},
+            {"step", r.step},
+            {"loss", r.loss},
+            {"auxiliary", r.auxiliary},
+            {"z_loss", r.z_loss},
+            {"gradient_norm", r.norm.model},
+            {"predictor_norm", r.norm.predictor},
+            {"learning_rate", r.learning_rate},
+            {"tokens", r.tokens},
+            {"flops", r.flops},
+            {"step_ms", r.step_ms},
+            {"tokens_per_s", r.tokens_per_s},
+            {"peak_share", r.peak_share},
+            {"layers", layers_to_json(r.layer)}};
+  if (!r.experts.empty()) {
+    json["expert_loss"] = r.expert_loss;
+    json["experts"] = experts_to_json(r.experts);
+  }
+  line(json);
 }
 
 void Metrics::write(const EvalRecord& r) {

@@ -227,7 +227,8 @@ inline reference::NetworkShape reference_shape(const ModelConfig& c) {
           .theta = c.rope_theta,
           .tied = c.tie_word_embeddings,
           .gate = reference::GateForm(int(c.routing.gate)),
-          .normed_router = c.norms_router_input()};
+          .normed_router = c.norms_router_input(),
+          .experts_over_their_sum = c.has_experts() && !c.experts_choose() && c.experts.per_token == 2};
 }
 
 inline reference::NamedWeights<double> reference_weights(const WeightSet& set) {
@@ -237,11 +238,30 @@ inline reference::NamedWeights<double> reference_weights(const WeightSet& set) {
   return named;
 }
 
+// What the experts of section l took of the N rows in the last pass; nothing of rows that are not in the list.
+inline std::vector<std::vector<reference::Taken>> taken_of(TinyModel& model, int64_t l, int64_t N) {
+  std::vector<std::vector<reference::Taken>> taken;
+  if (!model.config.has_experts()) return taken;
+  taken.resize(size_t(N));
+  const BlockActs& b = model.acts.block[size_t(l)];
+  const int64_t O = model.config.experts.outputs();
+  for (int64_t s = 0; s < b.list.rows; s++)
+    for (int64_t o = 0; o < O; o++) {
+      const int32_t at = b.experts.to.place.row(s)[o];
+      taken[size_t(b.list.index.empty() ? s : b.list.index[s])].push_back(at >= 0 ? reference::Taken::kExpert
+                                                                          : at == kNotChosen
+                                                                              ? reference::Taken::kNot
+                                                                              : reference::Taken::kNothing);
+    }
+  return taken;
+}
+
 // What the model's last pass chose. Scores are handed over only where they are no function of the weights.
 inline std::vector<reference::Choice> choices_of(TinyModel& model, int64_t N) {
   std::vector<reference::Choice> choices;
   for (int64_t l = 0; l < model.config.num_hidden_layers; l++) {
     reference::Choice choice{.routed = model.config.routed(l), .chosen = std::vector<bool>(size_t(N)), .score = {}};
+    choice.taken = taken_of(model, l, N);
     if (choice.routed) {
       for (const int32_t n : model.chosen(l)) choice.chosen[size_t(n)] = true;
       const float* score = model.router(l).score.data;
