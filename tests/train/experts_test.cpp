@@ -42,14 +42,17 @@ const Variant kVariants[] = {
 void expect_shares_as_configured(const LayerExperts& l, const ExpertsConfig& e, int64_t rows) {
   EXPECT_EQ(l.rows, rows);
   const int64_t run = rows / kB;
-  if (e.choice == Choice::kExpert)
-    for (const int64_t n : l.expert_rows) EXPECT_EQ(n, kB * capacity_rows(e.capacity, run));
+  for (const int64_t n : l.expert_rows) {
+    if (e.choice == Choice::kExpert) {
+      EXPECT_EQ(n, kB * capacity_rows(e.capacity, run));
+    }
+    if (e.capacity_factor > 0) {
+      EXPECT_LE(n, kB * int64_t(std::ceil(e.capacity_factor * double(e.per_token * run) / double(e.experts) - 1e-9)));
+    }
+  }
   if (e.choice == Choice::kToken) {
     EXPECT_EQ(l.assigned() + l.dropped + l.no_ops, rows * e.per_token);
   }
-  if (e.capacity_factor > 0)
-    for (const int64_t n : l.expert_rows)
-      EXPECT_LE(n, kB * int64_t(std::ceil(e.capacity_factor * double(e.per_token * run) / double(e.experts) - 1e-9)));
   if (e.choice == Choice::kToken && e.capacity_factor == 0) {
     EXPECT_EQ(l.dropped, 0);
   }
