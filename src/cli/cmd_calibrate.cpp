@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/run_text.h"
 #include "cli/terminal.h"
 #include "generate/load.h"
 #include "model/names.h"
@@ -27,14 +28,14 @@ constexpr const char* kFooter =
     "Training and the choice by top-k stay as they are; generation and evaluation by the causal rule change.";
 
 std::vector<double> targets(const Arguments& a, const ModelConfig& config) {
-  const size_t blocks = size_t(config.routed_blocks());
+  const size_t routers = size_t(config.routers());
   std::vector<double> share = a.share;
-  if (share.size() == 1) share.assign(blocks, share[0]);
+  if (share.size() == 1) share.assign(routers, share[0]);
   if (share.empty())
-    for (int64_t l = 0; l < config.num_hidden_layers; l++)
-      if (config.routed(l)) share.push_back(config.capacity(l));
-  require(share.size() == blocks, "--share has {} values, expected one, or one per routed block ({})", share.size(),
-          blocks);
+    for (int64_t l = 0; l < config.sections(); l++)
+      if (const Section section = config.section(l); section.routed) share.push_back(config.capacity(section));
+  require(share.size() == routers, "--share has {} values, expected one, or one per router ({})", share.size(),
+          routers);
   for (const double s : share) require(s >= 0 && s <= 1, "--share is {}, expected 0 to 1", s);
   return share;
 }
@@ -49,9 +50,11 @@ std::unique_ptr<Model> with_offsets(const Model& model) {
 }
 
 std::string result_text(const Calibration& c) {
-  std::string text = fmt::format("{:<9} {:>8} {:>8} {:>8} {:>10}\n", "", "target", "before", "after", "offset");
+  std::string text =
+      fmt::format("{:<{}} {:>8} {:>8} {:>8} {:>10}\n", "", c.layer.empty() ? 8 : padded_name(c.layer[0].section).size(),
+                  "target", "before", "after", "offset");
   for (const CalibratedLayer& l : c.layer)
-    text += fmt::format("block {:>3} {:>7.2f}% {:>7.2f}% {:>7.2f}% {:>10.4f}\n", l.block, 100 * l.target,
+    text += fmt::format("{} {:>7.2f}% {:>7.2f}% {:>7.2f}% {:>10.4f}\n", padded_name(l.section), 100 * l.target,
                         100 * l.before, 100 * l.after, l.offset);
   return text + fmt::format("loss by top-k {:.4f}, by the causal rule {:.4f} before and {:.4f} after ({} tokens)\n",
                             c.top_k.loss, c.before.loss, c.after.loss, c.after.targets);

@@ -71,8 +71,9 @@ std::string statistics_text(const Generator& generator, const ModelConfig& confi
   if (config.routed_blocks() > 0) {
     const char* before = "  (";
     for (size_t l = 0; l < s.layer.size(); l++) {
-      if (!config.routed(int64_t(l))) continue;
-      text += fmt::format("{}block {}: {:.1f}%", before, l, 100 * s.share_run(l));
+      const Section section = config.section(int64_t(l));
+      if (!section.routed) continue;
+      text += fmt::format("{}{}: {:.1f}%", before, section.name(), 100 * s.share_run(l));
       before = ", ";
     }
     text += ")";

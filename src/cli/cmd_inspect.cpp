@@ -48,6 +48,7 @@ void print_trace(const Trace& trace, const Tokenizer& tokenizer, const Arguments
   std::printf("%s\n", depth_text(trace, tokenizer, trace.tokens(), use_colour(a.colour)).c_str());
   std::printf("%s\n\n", describe(trace).c_str());
   for (const TracedLayer& layer : trace.layer) std::printf("%s\n", layer_line(layer.routing).c_str());
+  for (const LayerExperts& layer : trace.experts) std::printf("%s\n", experts_line(layer).c_str());
   std::printf("\nrouter weights\n%s\n", router_weight_text(trace).c_str());
   const double correlation = trace.depth_entropy_correlation();
   if (std::isfinite(correlation))
@@ -57,9 +58,26 @@ void print_trace(const Trace& trace, const Tokenizer& tokenizer, const Arguments
     std::printf("depth and entropy of the next token: no correlation, since every token went equally deep\n");
 }
 
+// How the rows of a model without routed blocks were given to experts: nothing to colour, but shares to tell.
+void print_experts(const LoadedModel& loaded, const std::string& text, const Selection& how) {
+  const Trace trace = trace_text(*loaded.model, prompt_tokens(loaded.tokenizer, text), how);
+  std::printf("%lld tokens, %s\n", static_cast<long long>(trace.tokens()),
+              routing_text(loaded.model->config()).c_str());
+  for (const LayerExperts& layer : trace.experts) std::printf("%s\n", experts_line(layer).c_str());
+}
+
 int run_inspect(const Arguments& a) {
   const LoadedModel loaded = load_model(a.model);
   const ModelConfig& config = loaded.model->config();
+  if (config.routed_blocks() == 0 && config.has_experts()) {
+    const Selection how = selection(a, config);
+    const std::string text = read_text(a);
+    require(!text.empty(), "inspect: the text is empty; give --text, --file, or text on standard input");
+    require(a.html.empty(), "inspect: --html draws routed blocks, and this model has none; leave it out");
+    loaded.model->prepare(trace_rows(*loaded.model));
+    print_experts(loaded, text, how);
+    return 0;
+  }
   if (config.routed_blocks() == 0) {
     std::printf("%s: a dense model, nothing is routed: every token goes through all %lld blocks\n", a.model.c_str(),
                 static_cast<long long>(config.num_hidden_layers));

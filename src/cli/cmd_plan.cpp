@@ -31,19 +31,19 @@ constexpr const char* kFooter =
     "executed FLOPs are what the kernels run in training, forward and backward. Memory is of one micro-batch.";
 
 std::string row_text(const std::string& name, const PlanRow& r) {
-  return fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", name, with_letter(double(r.parameters)),
+  return fmt::format("{:<24} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", name, with_letter(double(r.parameters)),
                      with_letter(r.model_flops), with_letter(r.training_flops()), with_letter(r.executed_flops),
                      bytes_text(double(r.activation_bytes)), bytes_text(r.kv_bytes));
 }
 
 std::string table_text(const char* title, const ModelConfig& config, const PlanTable& table) {
   std::string text = fmt::format("{}: {}\n", title, routing_text(config));
-  text += fmt::format("{:<18} {:>10} {:>25} {:>12}\n", "", "", "model FLOPs per token", "executed");
-  text += fmt::format("{:<18} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "forward", "training",
+  text += fmt::format("{:<24} {:>10} {:>25} {:>12}\n", "", "", "model FLOPs per token", "executed");
+  text += fmt::format("{:<24} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "forward", "training",
                       "training", "activations", "KV/token");
   for (const PlanRow& r : table.block)
-    text +=
-        row_text(fmt::format("block {:>3} {}", r.block, r.routed ? fmt::format("{:.4g}%", 100 * r.capacity) : ""), r);
+    text += row_text(
+        fmt::format("{} {}", r.section.name(), r.section.routed ? fmt::format("{:.4g}%", 100 * r.capacity) : ""), r);
   text += row_text("head, embedding", table.rest);
   text += row_text("in all", table.total);
   text += fmt::format("training: {} weights, gradients, moments + {} packed + {} activations = {}\n",
@@ -67,7 +67,11 @@ nlohmann::json to_json(const PlanTable& t) {
                       {"training_bytes", t.training_bytes()},
                       {"evaluation_bytes", t.evaluation_bytes},
                       {"blocks", nlohmann::json::array()}};
-  for (const PlanRow& r : t.block) json["blocks"].push_back(row(r));
+  for (const PlanRow& r : t.block) {
+    json["blocks"].push_back(row(r));
+    json["blocks"].back()["block"] = r.section.block;
+    if (r.section.part != Part::kBlock) json["blocks"].back()["part"] = name_of(r.section.part);
+  }
   return json;
 }
 
@@ -96,7 +100,7 @@ int run_plan(const Arguments& a) {
   std::printf("%lld x %lld tokens per micro-batch, vocabulary %lld\n\n%s\n", static_cast<long long>(micro),
               static_cast<long long>(run.data.context), static_cast<long long>(config.vocab_size),
               table_text("model", config, table).c_str());
-  if (config.routed_blocks() > 0) {
+  if (config.routed_blocks() > 0 || config.has_experts()) {
     std::printf("%s\n", table_text("dense twin", dense, twin).c_str());
     const auto share = [](double part, double whole) { return fmt::format("{:.1f}%", 100 * part / whole); };
     std::printf("of the dense twin: FLOPs %s, activations %s, KV %s\n",

@@ -47,9 +47,8 @@ void warn_of_extreme_shares(const EvalRecord& record) {
   if (!record.causal) return;
   for (const LayerRouting& l : record.causal->layer)
     if (l.routed == 0 || l.routed == l.rows)
-      std::fprintf(stderr,
-                   "warning: block %lld: the causal rule routes %s token; generation would differ from training\n",
-                   static_cast<long long>(l.block), l.routed == 0 ? "no" : "every");
+      std::fprintf(stderr, "warning: %s: the causal rule routes %s token; generation would differ from training\n",
+                   l.section.name().c_str(), l.routed == 0 ? "no" : "every");
 }
 
 int run_train(const Arguments& a) {

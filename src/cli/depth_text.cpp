@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "cli/run_text.h"
 #include "cli/terminal.h"
 
 namespace isobath::cli {
@@ -110,8 +111,9 @@ std::string router_weight_text(const Trace& trace) {
     const Histogram h = histogram(layer.score, 48, layer.border);
     const int64_t above =
         std::count_if(layer.score.begin(), layer.score.end(), [&](float r) { return r > float(layer.border); });
-    out += fmt::format("block {:>2}  {:>7.3f} |{}| {:<7.3f} {:.1f}% above {:.4g}\n", layer.block, h.low, bars(h.count),
-                       h.edge_of(h.count.size()), 100 * double(above) / double(layer.score.size()), layer.border);
+    out += fmt::format("{}  {:>7.3f} |{}| {:<7.3f} {:.1f}% above {:.4g}\n", padded_name(layer.section), h.low,
+                       bars(h.count), h.edge_of(h.count.size()), 100 * double(above) / double(layer.score.size()),
+                       layer.border);
   }
   return out;
 }

@@ -159,8 +159,12 @@ std::string experts_line(const LayerExperts& l) {
   return text;
 }
 
+std::string padded_name(const Section& section) {
+  return fmt::format("{:<{}}", section.name(), section.part == Part::kBlock ? 8 : 18);
+}
+
 std::string layer_line(const LayerRouting& l) {
-  std::string text = fmt::format("block {:>3}  share {:>6}", l.block, percent(l.share()));
+  std::string text = fmt::format("{}  share {:>6}", padded_name(l.section), percent(l.share()));
   if (l.dropped > 0) text += fmt::format("  dropped {:>6}", percent(double(l.dropped) / double(l.rows)));
   if (l.agreement.rows > 0) {
     if (l.agreement.said != l.routed) text += fmt::format("  by the rule {:>6}", percent(l.agreement.share()));
@@ -179,7 +183,7 @@ std::string eval_line(const EvalRecord& r) {
   if (all.agreement.rows > 0) text += "\n  rule: " + agreement_text(all.agreement);
   if (r.causal) {
     text += "\n  causal shares:";
-    for (const LayerRouting& l : r.causal->layer) text += fmt::format("  block {} {}", l.block, percent(l.share()));
+    for (const LayerRouting& l : r.causal->layer) text += fmt::format("  {} {}", l.section.name(), percent(l.share()));
   }
   return text;
 }

@@ -19,5 +19,6 @@ std::string routing_text(const ModelConfig& config);
 std::string layer_line(const LayerRouting& layer);
 // share of rows by expert: "block 3  experts 24.1% 30.2% ...  skipped 3.1%  dropped 0.4%"
 std::string experts_line(const LayerExperts& experts);
+std::string padded_name(const Section& section);  // as wide as those of the other sections of its kind
 
 }  // namespace isobath::cli

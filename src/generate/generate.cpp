@@ -92,7 +92,7 @@ void Generator::begin(std::span<const Request> requests, OnText on_text) {
   rows_.sequence_id.clear();
   for (const Request& request : requests) rows_.sequence_id.push_back(request.id);
   done_ = {};
-  done_.layer.resize(size_t(model_.config().num_hidden_layers));
+  done_.layer.resize(size_t(model_.config().sections()));
 }
 
 Batch Generator::Rows::batch() const {
@@ -133,7 +133,7 @@ void Generator::run_pass(int64_t logits_row) {
   forward_blocks(model_.weights.weights(), *model_.products, acts_, config, batch,
                  {.by = SelectBy::kCausal, .depth = options_.depth}, cache_.view());
   for (size_t l = 0; l < done_.layer.size(); l++)
-    done_.layer[l].rows += config.routed(int64_t(l)) ? acts_.block[l].router.list.rows : batch.rows();
+    done_.layer[l].rows += config.section(int64_t(l)).routed ? acts_.block[l].router.list.rows : batch.rows();
 
   const F32 logits{logits_.data(), {options_.sequences, config.vocab_size}};
   const F32 drawn_from = logits.slice(logits_row, int64_t(rows_.last.size()));
@@ -222,7 +222,7 @@ Statistics Generator::statistics() const {
   for (size_t l = 0; l < s.layer.size(); l++) {
     s.layer[l].kv_used_bytes = cache_.used_bytes(int64_t(l));
     s.layer[l].kv_reserved_bytes = cache_.reserved_bytes(int64_t(l));
-    s.layer[l].kv_dense_bytes = tokens * cache_.row_bytes();
+    s.layer[l].kv_dense_bytes = model_.config().section(int64_t(l)).attention() ? tokens * cache_.row_bytes() : 0;
   }
   return s;
 }

@@ -66,7 +66,7 @@ struct LayerStatistics {
 struct Statistics {
   int64_t prefill_tokens = 0, decode_tokens = 0;  // read in steps that read a prompt; in the others
   double prefill_seconds = 0, decode_seconds = 0;
-  std::vector<LayerStatistics> layer;
+  std::vector<LayerStatistics> layer;  // by section
   int64_t rows() const { return prefill_tokens + decode_tokens; }
   double share_run(size_t l) const { return rows() == 0 ? 0 : double(layer[l].rows) / double(rows()); }
   double prefill_tokens_per_second() const {

@@ -20,11 +20,13 @@ void move_rows(std::unique_ptr<T[]>& memory, int64_t used, int64_t capacity) {
 }  // namespace
 
 KvStore::KvStore(const ModelConfig& config, int64_t sequences)
-    : layers_(config.num_hidden_layers),
+    : layers_(config.sections()),
       sequences_(sequences),
       cols_(config.heads().kv_cols()),
       slots_(size_t(layers_ * sequences)),
-      memory_(size_t(layers_ * sequences)) {}
+      memory_(size_t(layers_ * sequences)) {
+  for (int64_t l = 0; l < layers_; l++) attends_.push_back(config.section(l).attention());
+}
 
 void KvStore::resize(size_t index, int64_t capacity) {
   KvSlot& slot = slots_[index];
@@ -37,6 +39,7 @@ void KvStore::resize(size_t index, int64_t capacity) {
 
 void KvStore::reserve(int64_t sequence, int64_t rows) {
   for (int64_t l = 0; l < layers_; l++) {
+    if (!attends_[size_t(l)]) continue;
     const size_t index = size_t(l * sequences_ + sequence);
     const int64_t needed = slots_[index].length + rows;
     if (needed > slots_[index].capacity) resize(index, std::max(needed, roomy(slots_[index].length)));

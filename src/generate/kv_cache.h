@@ -1,4 +1,4 @@
-// Keys and values of past tokens. A slot per layer and sequence holds the rows that went through that layer, and no
+// Keys and values of past tokens. A slot per section and sequence holds the rows that went through that layer, and no
 // others: the memory of a routed layer grows with the tokens routed there.
 //
 //   store.reserve(b, n);                    // before a pass: room for n more rows of sequence b in every layer
@@ -42,6 +42,7 @@ class KvStore {
   };
   void resize(size_t index, int64_t capacity);
   int64_t layers_, sequences_, cols_;  // cols: G*K
+  std::vector<bool> attends_;          // (layers): one without attention has no keys
   std::vector<KvSlot> slots_;          // (layers, sequences)
   std::vector<Memory> memory_;         // what the slots point to
 };

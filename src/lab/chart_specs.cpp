@@ -147,7 +147,7 @@ const char* const kTokenMap = R"json({
     {"name": "height", "update": "blocks * 22 + 40"}],
   "scales": [
     {"name": "x", "type": "band", "domain": {"signal": "sequence(tokens)"}, "range": "width", "paddingInner": 0.12},
-    {"name": "y", "type": "band", "domain": {"signal": "sequence(blocks)"}, "range": [16, {"signal": "height"}],
+    {"name": "y", "type": "band", "domain": {"data": "rows", "field": "block"}, "range": [16, {"signal": "height"}],
      "paddingInner": 0.18},
     {"name": "color", "type": "ordinal", "domain": ["dense", "MoD"], "range": "category"},
     {"name": "fill", "type": "ordinal", "domain": ["skipped", "went through"], "range": "ordinal"}

@@ -41,8 +41,6 @@ Json thinned(const Twin& twin) {
   return rows;
 }
 
-std::string block_name(int64_t block) { return "block " + std::to_string(block); }
-
 }  // namespace
 
 Chart learning_curves(const Comparison& c) {
@@ -80,10 +78,10 @@ Chart routing_shares(const Trace& trace) {
                       "always skip would score"};
   for (const TracedLayer& layer : trace.layer) {
     const Agreement& a = layer.routing.agreement;
-    rows.push_back({{"block", block_name(layer.block)}, {"share", layer.share()}, {"C", layer.capacity}});
+    rows.push_back({{"block", layer.section.name()}, {"share", layer.share()}, {"C", layer.capacity}});
     const bool ruled = a.rows > 0;
     const auto cell = [&](double value) { return ruled ? percent(value) : std::string("-"); };
-    chart.table.rows.push_back({block_name(layer.block), percent(layer.capacity), percent(layer.share()),
+    chart.table.rows.push_back({layer.section.name(), percent(layer.capacity), percent(layer.share()),
                                 cell(a.accuracy()), cell(a.precision()), cell(a.recall()), cell(a.base_rate())});
   }
   chart.spec = with_data(kRoutingShares, {{"shares", rows}});
@@ -109,7 +107,7 @@ Chart router_weights(const Trace& trace) {
     const double all = double(std::max<size_t>(1, layer.score.size()));
     for (size_t bin = 0; bin < h.count.size(); bin++) {
       if (h.count[bin] == 0) continue;
-      const Json place{{"block", block_name(layer.block)}, {"low", h.edge_of(bin)}, {"high", h.edge_of(bin + 1)}};
+      const Json place{{"block", layer.section.name()}, {"low", h.edge_of(bin)}, {"high", h.edge_of(bin + 1)}};
       Json through = place, skipped = place;
       through.update({{"choice", "went through"}, {"from", 0}, {"to", double(routed[bin]) / all}});
       skipped.update({{"choice", "skipped"}, {"from", double(routed[bin]) / all}, {"to", double(h.count[bin]) / all}});
@@ -117,7 +115,7 @@ Chart router_weights(const Trace& trace) {
       rows.push_back(skipped);
     }
     const std::vector<double> scores(layer.score.begin(), layer.score.end());
-    chart.table.rows.push_back({block_name(layer.block), fmt::format("{:.3f}", quantile(scores, 0.05)),
+    chart.table.rows.push_back({layer.section.name(), fmt::format("{:.3f}", quantile(scores, 0.05)),
                                 fmt::format("{:.3f}", quantile(scores, 0.5)),
                                 fmt::format("{:.3f}", quantile(scores, 0.95)), fmt::format("{:.3f}", layer.border),
                                 percent(above / all)});
@@ -154,7 +152,7 @@ Chart entropy_by_depth(const Trace& trace) {
 
 Chart token_map(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) {
   Chart chart;
-  Json cells = Json::array(), letters = Json::array();
+  Json rows = Json::array(), cells = Json::array(), letters = Json::array();
   const int64_t count = std::min(tokens, trace.tokens());
   std::vector<std::string> text(static_cast<size_t>(count));
   for (const Piece& piece : pieces_of(trace, tokenizer, count))
@@ -165,23 +163,24 @@ Chart token_map(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) 
     if (t == " ") t = "\u00B7";
     letters.push_back({{"token", n}, {"text", t}});
   }
-  for (int64_t l = 0, next = 0; l < trace.blocks; l++) {
-    const TracedLayer* layer = next < int64_t(trace.layer.size()) && trace.layer[size_t(next)].block == l
-                                   ? &trace.layer[size_t(next++)]
-                                   : nullptr;
+  size_t next = 0;
+  for (const Section& section : trace.sections) {
+    const TracedLayer* layer = section.routed ? &trace.layer[next++] : nullptr;
+    const std::string label = section.label();
+    rows.push_back({{"block", label}});
     std::string run;
     for (int64_t n = 0; n < count; n++) {
       const bool through = layer == nullptr || layer->routed[size_t(n)];
       run += through ? '#' : '.';
       if (through)
-        cells.push_back({{"token", n}, {"block", l}, {"dense", layer == nullptr}, {"text", text[size_t(n)]}});
+        cells.push_back({{"token", n}, {"block", label}, {"dense", layer == nullptr}, {"text", text[size_t(n)]}});
     }
-    chart.table.rows.push_back({block_name(l) + (layer == nullptr ? " (dense)" : ""), run});
+    chart.table.rows.push_back({section.name() + (layer == nullptr ? " (dense)" : ""), run});
   }
   chart.table.head = {"block", "tokens: # went through, . skipped"};
-  chart.spec = with_data(kTokenMap, {{"cells", cells}, {"letters", letters}});
+  chart.spec = with_data(kTokenMap, {{"rows", rows}, {"cells", cells}, {"letters", letters}});
   set_signal(chart.spec, "tokens", count);
-  set_signal(chart.spec, "blocks", trace.blocks);
+  set_signal(chart.spec, "blocks", trace.sections.size());
   return chart;
 }
 

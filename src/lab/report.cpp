@@ -127,7 +127,7 @@ std::string comparison_page(const Comparison& c, const Tokenizer& tokenizer, con
                   model.num_hidden_layers, model.hidden_size, c.mod.config.data.context,
                   fs::path(c.mod.config.data.path).filename().string(), with_letter(c.probe.flops), c.peak.cpu,
                   c.peak.threads, c.probe.dense_seconds + c.probe.mod_seconds, model.routed_blocks(),
-                  100 * model.capacity(c.mod.trace.layer.empty() ? 0 : c.mod.trace.layer[0].block)),
+                  100 * (c.mod.trace.layer.empty() ? 1 : c.mod.trace.layer[0].capacity)),
       vega);
   page.section("Side by side",
                fmt::format("{} tokens to train on, {} held out. Baselines on the same windows, in nats per token: "

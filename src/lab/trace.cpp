@@ -12,7 +12,7 @@ namespace {
 
 void record(Trace& trace, const ModelConfig& config, const Activations& acts, int64_t rows) {
   for (TracedLayer& layer : trace.layer) {
-    const RouterActs& r = acts.block[size_t(layer.block)].router;
+    const RouterActs& r = acts.block[size_t(layer.section.index)].router;
     layer.score.insert(layer.score.end(), r.score.data, r.score.data + rows);
     const size_t first = layer.routed.size();
     layer.routed.resize(first + size_t(rows), 0);
@@ -24,8 +24,8 @@ void record(Trace& trace, const ModelConfig& config, const Activations& acts, in
 }
 
 // Where scores are parted by the causal rule; an infinite border parts nothing and shows nothing.
-double border_of(const Model& model, int64_t block) {
-  const RouterWeights& router = model.weights.weights().block[size_t(block)].router;
+double border_of(const Model& model, const Section& section) {
+  const RouterWeights& router = model.weights.weights().block[size_t(section.index)].router;
   double border = router.threshold.empty() ? 0 : double(router.threshold[0]);
   if (!router.offset.empty() && !model.config().has_predictor()) border -= double(router.offset[0]);
   return std::isfinite(border) ? border : 0;
@@ -42,7 +42,7 @@ int64_t Trace::depth(int64_t n) const {
 std::string Trace::blocks_of(int64_t n) const {
   std::string text;
   for (const TracedLayer& l : layer)
-    if (l.routed[size_t(n)]) text += (text.empty() ? "" : ", ") + std::to_string(l.block);
+    if (l.routed[size_t(n)]) text += (text.empty() ? "" : ", ") + l.section.label();
   return text.empty() ? "none" : text;
 }
 
@@ -58,16 +58,17 @@ Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Sele
   require(!tokens.empty(), "trace: the text is empty");
   const ModelConfig& config = model.config();
   const int64_t T = trace_rows(model);
-  Trace trace{.by = how.by, .blocks = config.num_hidden_layers, .window = T, .token{}, .entropy{}, .layer{}};
+  Trace trace{.by = how.by, .sections{}, .window = T, .token{}, .entropy{}, .layer{}, .experts{}};
   trace.token.assign(tokens.begin(), tokens.end());
-  for (int64_t l = 0; l < config.num_hidden_layers; l++)
-    if (config.routed(l))
-      trace.layer.push_back({.block = l,
-                             .capacity = config.capacity(l),
+  for (int64_t l = 0; l < config.sections(); l++) trace.sections.push_back(config.section(l));
+  for (const Section& section : trace.sections)
+    if (section.routed)
+      trace.layer.push_back({.section = section,
+                             .capacity = config.capacity(section),
                              .routed{},
                              .score{},
-                             .border = border_of(model, l),
-                             .routing = {.block = l}});
+                             .border = border_of(model, section),
+                             .routing = {.section = section}});
 
   // One token more than is looked at: the last row's target, whatever it is.
   std::vector<std::vector<int32_t>> documents{trace.token};
@@ -79,6 +80,7 @@ Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Sele
     forward_blocks(model.weights.weights(), *model.products, acts, config, batch, how);
     forward_loss(model.weights.weights(), *model.products, acts, config, batch);
     record(trace, config, acts, batch.rows());
+    add_experts(trace.experts, config, acts);
     if (how.by == SelectBy::kCausal) {
       Selection top_k = how;
       top_k.by = SelectBy::kTopK;

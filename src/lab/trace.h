@@ -20,7 +20,7 @@
 namespace isobath {
 
 struct TracedLayer {
-  int64_t block = 0;
+  Section section = {};
   double capacity = 0;
   std::vector<uint8_t> routed;  // (N) whether the token went through
   std::vector<float> score;     // (N) router weight r
@@ -31,15 +31,16 @@ struct TracedLayer {
 
 struct Trace {
   SelectBy by = SelectBy::kTopK;
-  int64_t blocks = 0;              // of the model
-  int64_t window = 0;              // tokens that were read together
-  std::vector<int32_t> token;      // (N)
-  std::vector<float> entropy;      // (N) of the prediction of the next token, nats
-  std::vector<TracedLayer> layer;  // routed blocks
+  std::vector<Section> sections;      // of the model, the dense ones too
+  int64_t window = 0;                 // tokens that were read together
+  std::vector<int32_t> token;         // (N)
+  std::vector<float> entropy;         // (N) of the prediction of the next token, nats
+  std::vector<TracedLayer> layer;     // routed sections
+  std::vector<LayerExperts> experts;  // of the blocks, if they have experts
 
   int64_t tokens() const { return int64_t(token.size()); }
-  int64_t depth(int64_t n) const;            // routed blocks that token n went through
-  std::string blocks_of(int64_t n) const;    // "1, 5", or "none"
+  int64_t depth(int64_t n) const;            // routed sections that token n went through
+  std::string blocks_of(int64_t n) const;    // "1, 5 attention", or "none"
   double depth_entropy_correlation() const;  // Spearman's; NaN where one is constant
 };
 

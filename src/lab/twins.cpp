@@ -219,10 +219,10 @@ std::vector<Verdict> judge(const Comparison& c) {
                                                      causal, kCausalGap, gap)});
   if (!c.mod.evaluation.causal) return verdicts;
   for (const LayerRouting& layer : c.mod.evaluation.causal->layer) {
-    const double C = c.mod.config.model.capacity(layer.block), share = layer.share();
-    verdicts.push_back({share >= C / 3 && share <= 3 * C,
-                        fmt::format("block {} causal share {:.1f}% in [C/3, 3C] = [{:.1f}%, {:.1f}%]", layer.block,
-                                    100 * share, 100 * C / 3, 300 * C)});
+    const double C = c.mod.config.model.capacity(layer.section), share = layer.share();
+    verdicts.push_back(
+        {share >= C / 3 && share <= 3 * C, fmt::format("{} causal share {:.1f}% in [C/3, 3C] = [{:.1f}%, {:.1f}%]",
+                                                       layer.section.name(), 100 * share, 100 * C / 3, 300 * C)});
   }
   return verdicts;
 }

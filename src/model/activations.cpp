@@ -9,9 +9,10 @@
 
 namespace isobath {
 
-int64_t planned_rows(const ModelConfig& c, int64_t block, const BatchLimits& limits, Purpose purpose) {
-  if (purpose == Purpose::kForward || !c.routed(block)) return limits.rows();
-  const double capacity = c.capacity(block);
+int64_t planned_rows(const ModelConfig& c, int64_t l, const BatchLimits& limits, Purpose purpose) {
+  const Section section = c.section(l);
+  if (purpose == Purpose::kForward || !section.routed) return limits.rows();
+  const double capacity = c.capacity(section);
   if (c.routing.capacity_scope == Scope::kSequence) return limits.sequences * capacity_rows(capacity, limits.T);
   // Each document takes max(1, floor(C T_d)) rows, so at most C T and one more per document.
   const int64_t most = int64_t(std::floor(capacity * double(limits.T) + 1e-9)) + limits.max_documents;
@@ -33,9 +34,9 @@ int64_t most_assignments(const ExpertsConfig& e, int64_t T, int64_t runs) {
 
 }  // namespace
 
-int64_t planned_assignments(const ModelConfig& c, int64_t block, const BatchLimits& limits, Purpose purpose) {
+int64_t planned_assignments(const ModelConfig& c, int64_t l, const BatchLimits& limits, Purpose purpose) {
   const ExpertsConfig& e = c.experts;
-  const int64_t S = planned_rows(c, block, limits, purpose);
+  const int64_t S = planned_rows(c, l, limits, purpose);
   if (purpose == Purpose::kForward) return S * (c.experts_choose() ? e.experts : e.per_token);
   const int64_t runs = c.routing.capacity_scope == Scope::kSequence ? 1 : limits.max_documents;
   return limits.sequences * most_assignments(e, S / limits.sequences, runs);
@@ -49,26 +50,26 @@ int64_t head_chunk(const ModelConfig& c, int64_t rows) {
 
 Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpose purpose, Allocate allocate,
                          const MemoryOptions& memory)
-    : block(size_t(c.num_hidden_layers)),
+    : block(size_t(c.sections())),
       limits_(limits),
       purpose_(purpose),
       memory_(purpose == Purpose::kTrain ? memory : MemoryOptions()),
-      block_bytes_(size_t(c.num_hidden_layers)) {
+      block_bytes_(size_t(c.sections())) {
   const int64_t N = limits.rows(), D = c.hidden_size;
   plan_.add("x", x, {N, D});
   if (purpose == Purpose::kTrain) plan_.add("dx", dx, {N, D});
   plan_.add("loss", loss, {N});
   plan_.add("entropy", entropy, {N});
   plan_.add("rope", rope, {c.max_position_embeddings, c.head_dim});
-  for (int64_t l = 0; l < c.num_hidden_layers; l++)
-    if (c.routed(l)) plan_router(c, l);
-  for (int64_t l = 0; l < c.num_hidden_layers; l++)
-    if (c.has_experts()) plan_experts(c, l);
+  for (int64_t l = 0; l < c.sections(); l++) {
+    if (c.section(l).routed) plan_router(c, l);
+    if (c.has_experts() && c.section(l).mlp()) plan_experts(c, l);
+  }
   plan_blocks(c);
   plan_scratch(c);
   list_sizes_.push_back(N);
   if (purpose == Purpose::kTrain)
-    for (int64_t l = 0; l < c.num_hidden_layers; l++) list_sizes_.push_back(planned_rows(c, l, limits, purpose));
+    for (int64_t l = 0; l < c.sections(); l++) list_sizes_.push_back(planned_rows(c, l, limits, purpose));
   std::sort(list_sizes_.begin(), list_sizes_.end());
   list_sizes_.erase(std::unique(list_sizes_.begin(), list_sizes_.end()), list_sizes_.end());
   if (allocate == Allocate::kNo) return;
@@ -78,9 +79,9 @@ Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpos
 
 void Activations::plan_blocks(const ModelConfig& c) {
   if (recomputes())
-    for (int64_t l = 0; l < c.num_hidden_layers; l++) plan_saved(c, l);
+    for (int64_t l = 0; l < c.sections(); l++) plan_saved(c, l);
   const int64_t shared = plan_.mark();
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+  for (int64_t l = 0; l < c.sections(); l++) {
     if (blocks_share()) plan_.rewind(shared);
     if (!recomputes()) plan_saved(c, l);
     const int64_t alone = block_bytes_[size_t(l)];
@@ -106,17 +107,21 @@ void Activations::plan_block(const ModelConfig& c, int64_t l) {
   const int64_t S = planned_rows(c, l, limits_, purpose_), D = c.hidden_size;
   const Heads heads = c.heads();
   const Storage storage = memory_.storage;
-  add(l, "rstd1", b.rstd1, {S});
-  add(l, "qkv", b.qkv, {S, heads.qkv_cols()}, storage);
-  add(l, "o", b.o, {S, heads.q_cols()}, storage);
-  if (train) add(l, "lse", b.lse, {S, heads.H});
-  if (train || c.has_experts()) add(l, "z", b.z, {S, D}, storage);
-  add(l, "rstd2", b.rstd2, {S});
-  int64_t through = S;  // rows that the MLP keeps something of
-  if (c.has_experts()) through = planned_assignments(c, l, limits_, purpose_);
-  if (c.has_experts() && !train) through = std::min(S, kMlpRows);
-  add(l, "uv", b.uv, {through, 2 * c.intermediate_size}, storage);
-  if (train && c.routed(l)) add(l, "delta", b.delta, {S, D}, storage);
+  const Section section = c.section(l);
+  if (section.attention()) {
+    add(l, "rstd1", b.rstd1, {S});
+    add(l, "qkv", b.qkv, {S, heads.qkv_cols()}, storage);
+    add(l, "o", b.o, {S, heads.q_cols()}, storage);
+    if (train) add(l, "lse", b.lse, {S, heads.H});
+  }
+  if ((train || c.has_experts()) && section.part == Part::kBlock) add(l, "z", b.z, {S, D}, storage);
+  if (section.mlp()) {
+    int64_t kept = S;
+    if (c.has_experts()) kept = train ? planned_assignments(c, l, limits_, purpose_) : std::min(S, kMlpRows);
+    add(l, "rstd2", b.rstd2, {S});
+    add(l, "uv", b.uv, {kept, 2 * c.intermediate_size}, storage);
+  }
+  if (train && section.routed) add(l, "delta", b.delta, {S, D}, storage);
 }
 
 // Scores and choices outlive the pass in every purpose: pictures and statistics are made of them.
@@ -127,6 +132,7 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
   add(l, "router.score", r.score, {N});
   if (c.norms_router_input()) add(l, "router.rstd", r.rstd, {N});
   if (c.has_causal_rule()) add(l, "router.logit", r.logit, {N});
+  if (train && c.predictors_look_back()) add(l, "router.hidden", r.hidden, {N, c.predictor_width()});
   if (train) add(l, "router.dscore", r.dscore, {N});
   add(l, "router.gate", r.gate, {S});
   if (train) add(l, "router.dgate", r.dgate, {S});
@@ -172,7 +178,7 @@ void Activations::plan_block_scratch(const ModelConfig& c) {
   const bool train = purpose_ == Purpose::kTrain;
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   int64_t S = 0;  // the longest list
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) S = std::max(S, planned_rows(c, l, limits_, purpose_));
+  for (int64_t l = 0; l < c.sections(); l++) S = std::max(S, planned_rows(c, l, limits_, purpose_));
   const Heads heads = c.heads();
   plan_.add("scratch.normed", s.normed, {S, D});
   const int64_t passes = plan_.mark();
@@ -208,7 +214,7 @@ void Activations::plan_expert_scratch(const ModelConfig& c, int64_t S) {
   }
   if (purpose_ != Purpose::kTrain) return;
   int64_t M = 0;
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) M = std::max(M, planned_assignments(c, l, limits_, purpose_));
+  for (int64_t l = 0; l < c.sections(); l++) M = std::max(M, planned_assignments(c, l, limits_, purpose_));
   plan_.add("scratch.dweight", s.dweight, {M});
   plan_.add("scratch.dp", s.dp, {S, O});
   plan_.add("scratch.dlogit", s.dlogit, {S, O});

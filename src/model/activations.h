@@ -74,6 +74,7 @@ struct RouterActs {
   F32 score;                 // (N)
   F32 rstd;                  // (N) 1 / root mean square of the rows, with router_input = normed
   F32 logit;                 // (N) of the causal rule: routed iff above 0; empty without a rule
+  F32 hidden;                // (N,P) training: of a predictor that looks back
   F32 dscore;                // (N) training: gradient of score; the auxiliary loss writes it, backward adds the gate's
   F32 gate, dgate;           // (S)
   I32 index;                 // (S)
@@ -98,15 +99,18 @@ struct ExpertActs {
   double imitation_sum = 0;  // and the rule's cross-entropy
 };
 
+// Of a section: half a block leaves the other half's empty.
 struct BlockActs {
   Stored saved;  // (S,D) the rows' inputs
   F32 rstd1;     // (S)
   Stored qkv;    // (S,(H+2G)K) after RoPE
   Stored o;      // (S,HK)
   F32 lse;       // (S,H)
-  Stored z;      // (S,D) saved + attention's output, the second norm's input; in a forward pass with experts only
-  F32 rstd2;     // (S)
-  Stored uv;     // (S,2F); with experts (M,2F), expert after expert, or in a forward pass one chunk's
+  // (S,D) saved + attention's output, the second norm's input; empty in half a block, and in a forward pass without
+  // experts
+  Stored z;
+  F32 rstd2;  // (S)
+  Stored uv;  // (S,2F); with experts (M,2F), expert after expert, or in a forward pass one chunk's
   ExpertActs experts;
   Stored delta;  // (S,D) what the block adds before the gate: kept where the gate's gradient needs it, else empty
   RouterActs router;
@@ -148,11 +152,11 @@ class Activations {
   Activations(const Activations&) = delete;
   Activations& operator=(const Activations&) = delete;
 
-  F32 x;              // (N,D) the residual stream
-  F32 dx;             // (N,D)
-  F32 loss, entropy;  // (N) per row, nats
-  F32 rope;           // (positions,K)
-  std::vector<BlockActs> block;
+  F32 x;                         // (N,D) the residual stream
+  F32 dx;                        // (N,D)
+  F32 loss, entropy;             // (N) per row, nats
+  F32 rope;                      // (positions,K)
+  std::vector<BlockActs> block;  // by section
   Scratch scratch;
 
   const BatchLimits& limits() const { return limits_; }
@@ -160,7 +164,7 @@ class Activations {
   const MemoryOptions& memory() const { return memory_; }
   bool recomputes() const { return memory_.recompute == Recompute::kBlocks; }
   const Plan& plan() const { return plan_; }
-  int64_t block_bytes(int64_t l) const { return block_bytes_[size_t(l)]; }  // of buffers that are block l's alone
+  int64_t block_bytes(int64_t l) const { return block_bytes_[size_t(l)]; }  // of buffers that are section l's alone
   std::vector<int64_t> list_sizes() const { return list_sizes_; }           // distinct S of the blocks, and N
 
  private:
@@ -172,7 +176,7 @@ class Activations {
   void plan_expert_scratch(const ModelConfig& config, int64_t S);
   void plan_scratch(const ModelConfig& config);
   void plan_block_scratch(const ModelConfig& config);
-  // A buffer of block l: an F32 or I32, or a Stored and its format.
+  // A buffer of section l: an F32 or I32, or a Stored and its format.
   template <class V, class... Format>
   void add(int64_t l, const char* name, V& view, Shape shape, Format... format);
   bool blocks_share() const { return purpose_ == Purpose::kForward || recomputes(); }
@@ -184,10 +188,10 @@ class Activations {
   Arena arena_;
 };
 
-// Rows that a block is planned for: N for dense blocks, the top-k choice for routed ones in training.
-int64_t planned_rows(const ModelConfig& config, int64_t block, const BatchLimits& limits, Purpose purpose);
-// The most assignments of rows to experts that a block's choice can make, whatever the rows are.
-int64_t planned_assignments(const ModelConfig& config, int64_t block, const BatchLimits& limits, Purpose purpose);
+// Rows that a section is planned for: N for dense ones, the top-k choice for routed ones in training.
+int64_t planned_rows(const ModelConfig& config, int64_t section, const BatchLimits& limits, Purpose purpose);
+// The most assignments of rows to experts that a section's choice can make, whatever the rows are.
+int64_t planned_assignments(const ModelConfig& config, int64_t section, const BatchLimits& limits, Purpose purpose);
 // Rows of one chunk of the output head: enough for a full-speed product, few enough to keep logits small.
 int64_t head_chunk(const ModelConfig& config, int64_t rows);
 }  // namespace isobath

@@ -34,17 +34,21 @@ Midpoints midpoints_of(const RouterActs& r, CI32 run_begin) {
 void predictor_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, double scale) {
   const int64_t N = x.rows();
   const F32 logit = r.logit.slice(0, N), dlogit = c.scratch.dpredicted.slice(0, N);
-  const F32 hidden = c.scratch.hidden.slice(0, N);
+  const F32 hidden = hidden_of(c, r, N);
   const int64_t P = hidden.cols();
   Agreement same;
   std::fill_n(dlogit.data, N, 0.0f);
   r.auxiliary_sum = bce_with_logits(add_to(dlogit), same, logit, r.list.index, float(scale));
   predictor_backward(hidden, add_to(gradient.fc1_bias), add_to(gradient.fc2.reshaped({P})), add_to(gradient.fc2_bias),
                      dlogit, c.weights.fc2.reshaped({P}), c.scratch.partial.reshaped({kGradChunks, 2 * P + 1}));
-  c.fc1.backward_weight(add_to(gradient.fc1), hidden, x);
+  if (!c.config.predictors_look_back()) c.fc1.backward_weight(add_to(gradient.fc1), hidden, x);
 }
 
 }  // namespace
+
+void predictor_backward_ahead(const RouterContext& c, RouterWeights& gradient, const RouterActs& r, CF32 x) {
+  c.fc1.backward_weight(add_to(gradient.fc1), hidden_of(c, r, x.rows()), x);
+}
 
 float next_threshold(float threshold, int64_t step, const Midpoints& midpoints, double capacity) {
   constexpr double kDecay = 0.99;
@@ -71,7 +75,7 @@ void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs&
     r.auxiliary_sum = bce_with_logits(add_to(dscore), same, score, r.list.index, float(scale.per_row * o.aux_weight));
   }
   if (o.choice == Choice::kToken)
-    r.auxiliary_sum = balance_loss(add_to(dscore), score, batch.capacity_begin, c.config.capacity(c.block),
+    r.auxiliary_sum = balance_loss(add_to(dscore), score, batch.capacity_begin, c.config.capacity(c.section),
                                    float(scale.per_run * o.balance_weight));
   if (o.z_weight > 0) r.square_sum = square_loss(add_to(dscore), score, float(scale.per_row * o.z_weight));
   if (!c.config.has_score_loss()) return;

@@ -59,14 +59,14 @@ void attention_half(const BlockContext& c, BlockActs& b, std::span<KvSlot> slots
   c.products.o.forward(c.scratch.a.slice(0, S), wide_o);  // (S,D)
 }
 
-// m (S,D); left out: what block_backward reads, and no more.
+// The second norm's input.
+CStored mlp_input(const BlockActs& b) { return (b.z.empty() ? b.saved : b.z).slice(0, b.list.rows); }
+
+// From the second norm, which is in scratch.normed. m (S,D); left out: what block_backward reads, and no more.
 void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
   const int64_t S = b.list.rows;
   const F32 normed = c.scratch.normed.slice(0, S);
-  rmsnorm_forward(normed, b.rstd2.slice(0, S), b.z.empty() ? Stored{} : b.z.slice(0, S),
-                  {.x = b.saved.slice(0, S), .index = {}, .add = c.scratch.a.slice(0, S)}, c.weights.norm2,
-                  float(c.config.rms_norm_eps));
-  if (c.config.has_experts()) return experts_half(c, b, b.z.slice(0, S), m);
+  if (c.config.has_experts()) return experts_half(c, b, mlp_input(b), m);
   for_mlp_chunks(S, [&](int64_t begin, int64_t rows) {
     const Stored uv = b.uv.slice(begin, rows);
     const F32 wide_uv = for_products(uv, c.scratch.uv), h = c.scratch.h.slice(0, rows);
@@ -77,12 +77,12 @@ void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
   });
 }
 
-// da = ddelta + dz2, in place of ddelta; dz2 (S,D) is the gradient through the MLP.
-void mlp_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta, F32 dz2) {
+// dz2 (S,D), the gradient of the second norm's input.
+void mlp_backward_half(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta, F32 dz2) {
   const int64_t S = b.list.rows;
   const Scratch& s = c.scratch;
   const F32 normed = s.normed.slice(0, S), rstd = b.rstd2.slice(0, S);
-  const CStored z = b.z.slice(0, S);
+  const CStored z = mlp_input(b);
   if (c.config.has_experts()) {
     experts_backward_half(c, b, g, z, ddelta, dz2);
   } else {
@@ -99,7 +99,6 @@ void mlp_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddel
   }
   rmsnorm_backward(dz2, add_to(g.norm2), dz2, z, c.weights.norm2, rstd,
                    s.partial.reshaped({kGradChunks, c.config.hidden_size}));
-  scatter_add(ddelta, {}, dz2, {});
 }
 
 // dz1 (S,D) from da, which it may overwrite.
@@ -124,37 +123,67 @@ void attention_backward_half(const BlockContext& c, const BlockActs& b, BlockWei
 
 }  // namespace
 
+namespace {
+
+F32 of_list(F32 scratch, const BlockActs& b) { return scratch.slice(0, b.list.rows); }
+Stored of_list(const Stored& kept, const BlockActs& b) { return kept.empty() ? kept : kept.slice(0, b.list.rows); }
+
+// The norm before the section's first half, of x's listed rows.
+void first_norm(const BlockContext& c, BlockActs& b, const RmsNormIn& in, Stored saved) {
+  const bool attention = c.section.attention();
+  rmsnorm_forward(of_list(c.scratch.normed, b), of_list(attention ? b.rstd1 : b.rstd2, b), saved, in,
+                  attention ? c.weights.norm1 : c.weights.norm2, float(c.config.rms_norm_eps));
+}
+
+// The norm between the halves of a whole block, of x + a.
+void second_norm(const BlockContext& c, BlockActs& b) {
+  rmsnorm_forward(of_list(c.scratch.normed, b), of_list(b.rstd2, b), of_list(b.z, b),
+                  {.x = of_list(b.saved, b), .index = {}, .add = of_list(c.scratch.a, b)}, c.weights.norm2,
+                  float(c.config.rms_norm_eps));
+}
+
+// From the first norm on. With `m` left out, the MLP's last product is.
+void run_halves(const BlockContext& c, BlockActs& b, std::span<KvSlot> slots, F32 m) {
+  if (c.section.attention()) attention_half(c, b, slots);
+  if (c.section.part == Part::kBlock) second_norm(c, b);
+  if (c.section.mlp()) mlp_half(c, b, m);
+}
+
+Delta delta_of(const BlockContext& c, const BlockActs& b) {
+  const F32 a = of_list(c.scratch.a, b), m = of_list(c.scratch.m, b);
+  return {c.section.attention() ? a : m, c.section.part == Part::kBlock ? m : F32{}};
+}
+
+}  // namespace
+
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, std::span<KvSlot> slots) {
-  const int64_t S = list.rows;
   b.list = list;
-  if (c.config.has_experts()) choose_no_experts(b.experts);
-  const F32 a = c.scratch.a.slice(0, S), m = c.scratch.m.slice(0, S);
-  if (S == 0) return {a, m};
-  rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), b.saved.slice(0, S),
-                  {.x = x, .index = list.index, .add = {}}, c.weights.norm1, float(c.config.rms_norm_eps));
-  attention_half(c, b, slots);
-  mlp_half(c, b, m);
-  return {a, m};
+  if (c.config.has_experts() && c.section.mlp()) choose_no_experts(b.experts);
+  if (list.rows > 0) {
+    first_norm(c, b, {.x = x, .index = list.index, .add = {}}, of_list(b.saved, b));
+    run_halves(c, b, slots, of_list(c.scratch.m, b));
+  }
+  return delta_of(c, b);
 }
 
 void block_forward_again(const BlockContext& c, BlockActs& b) {
-  const int64_t S = b.list.rows;
-  if (S == 0) return;
-  rmsnorm_forward(c.scratch.normed.slice(0, S), b.rstd1.slice(0, S), {},
-                  {.x = b.saved.slice(0, S), .index = {}, .add = {}}, c.weights.norm1, float(c.config.rms_norm_eps));
-  attention_half(c, b, {});
-  if (b.delta.empty()) return mlp_half(c, b, {});
-  const F32 a = c.scratch.a.slice(0, S), m = c.scratch.m.slice(0, S);
-  mlp_half(c, b, m);
-  residual_add_forward({}, b.delta.slice(0, S), {}, {}, a, m);
+  if (b.list.rows == 0) return;
+  first_norm(c, b, {.x = of_list(b.saved, b), .index = {}, .add = {}}, {});
+  if (b.delta.empty()) return run_halves(c, b, {}, {});
+  run_halves(c, b, {}, of_list(c.scratch.m, b));
+  const Delta sum = delta_of(c, b);
+  residual_add_forward({}, of_list(b.delta, b), {}, {}, sum.first, sum.second);
 }
 
 Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta) {
-  const F32 dz1 = ddelta, dz2 = c.scratch.dz2.slice(0, b.list.rows);
-  if (b.list.rows == 0) return {dz1, dz2};
-  mlp_backward(c, b, g, ddelta, dz2);
-  attention_backward_half(c, b, g, dz1, ddelta);
-  return {dz1, dz2};
+  const F32 dz1 = ddelta, dz2 = of_list(c.scratch.dz2, b);
+  const bool whole = c.section.part == Part::kBlock;
+  const Delta dx = whole ? Delta{dz1, dz2} : Delta{c.section.attention() ? dz1 : dz2, {}};
+  if (b.list.rows == 0) return dx;
+  if (c.section.mlp()) mlp_backward_half(c, b, g, ddelta, dz2);
+  if (whole) scatter_add(ddelta, {}, dz2, {});  // da: attention's output reaches delta, and the MLP
+  if (c.section.attention()) attention_backward_half(c, b, g, dz1, ddelta);
+  return dx;
 }
 
 }  // namespace isobath

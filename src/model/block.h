@@ -1,5 +1,6 @@
 // A Llama block over a list of rows, without its residual: the router, if there is one, never reaches in here.
 //   a = Attn(norm1(x_list)),  m = MLP(norm2(x_list + a)),  delta = a + m        (docs/design.md)
+// Half a block: delta = a, or delta = m = MLP(norm2(x_list)).
 #pragma once
 
 #include "model/activations.h"
@@ -16,12 +17,12 @@ struct Delta {
 
 struct BlockContext {
   const ModelConfig& config;
+  Section section;
   const BlockWeights& weights;
   const BlockProducts& products;
   CF32 rope;
   Scratch& scratch;
   Selection how = {};           // by which experts choose rows
-  int64_t block = 0;            // for messages
   double expert_run_scale = 0;  // in training: 1 / (blocks with experts * capacity runs of the optimizer step)
 };
 
@@ -33,8 +34,8 @@ Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& 
 // b.saved and b.list. What backward does not read is left out: the MLP's second product of a block without b.delta.
 void block_forward_again(const BlockContext& c, BlockActs& b);
 
-// delta's gradient in, gradients of x_list out as two summands, of which the first stands where ddelta was; weight
-// gradients are added.
+// delta's gradient in, which it may overwrite; gradients of x_list out as two summands, of which the second may be
+// empty; weight gradients are added.
 Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& gradient, F32 ddelta);
 
 }  // namespace isobath

@@ -19,7 +19,13 @@
 
 namespace isobath {
 
-enum class Topology : uint8_t { kDense, kJoint };
+enum class Topology : uint8_t {
+  kDense,
+  kJoint,      // attention and MLP of a routed block together
+  kStaggered,  // attention and MLP of a routed block, each with a router of its own
+  kAttention,  // its attention only
+  kMlp,        // its MLP only
+};
 enum class Router : uint8_t {
   kLearned,
   kRandom,  // the rest are controls without weights: scores that know nothing of the text,
@@ -37,7 +43,7 @@ enum class Causal : uint8_t { kNone, kBce, kPredictor, kThreshold };
 template <class E>
 inline constexpr std::array<const char*, 0> kNames{};
 template <>
-inline constexpr std::array kNames<Topology>{"dense", "joint"};
+inline constexpr std::array kNames<Topology>{"dense", "joint", "staggered", "attention", "mlp"};
 template <>
 inline constexpr std::array kNames<Router>{"learned", "random", "first", "spaced"};
 template <>
@@ -77,6 +83,25 @@ std::string names_of() {
   return all;
 }
 
+// What stands between two residual adds: a block, or half of one where the halves are routed apart. The model is a list
+// of sections; weights, buffers, caches and statistics have one entry for each.
+enum class Part : uint8_t { kBlock, kAttention, kMlp };
+template <>
+inline constexpr std::array kNames<Part>{"block", "attention", "mlp"};
+
+struct Section {
+  int64_t index = 0;  // in the list
+  int64_t block = 0;
+  Part part = Part::kBlock;
+  bool routed = false;
+  bool attention() const { return part != Part::kMlp; }
+  bool mlp() const { return part != Part::kAttention; }
+  std::string label() const {  // "3", "3 attention"
+    return std::to_string(block) + (part == Part::kBlock ? "" : std::string(" ") + name_of(part));
+  }
+  std::string name() const { return "block " + label(); }
+};
+
 struct RoutingConfig {
   Topology topology = Topology::kDense;
   int64_t every = 2;                    // 2: blocks 1, 3, 5, ... are routed, block 0 is dense
@@ -97,7 +122,8 @@ struct RoutingConfig {
   Causal causal = Causal::kBce;
   double aux_weight = 0.01;
   double z_weight = 0;
-  int64_t predictor_width = 0;  // 0: max(16, D/16)
+  int64_t predictor_width = 0;     // 0: max(16, D/16)
+  int64_t predictor_lookback = 0;  // blocks
   Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
 };
 
@@ -136,11 +162,21 @@ struct ModelConfig {
   nlohmann::json other = nlohmann::json::object();  // keys of config.json that are not ours to interpret: kept
 
   Heads heads() const { return {num_attention_heads, num_key_value_heads, head_dim}; }
-  bool routed(int64_t block) const;
+  bool routed(int64_t block) const;  // as a whole or in part
   // At present: 1 for dense blocks, else what [routing] says, of which annealing may have gone a part of the way.
   double capacity(int64_t block) const;
+  double capacity(const Section& section) const { return section.routed ? capacity(section.block) : 1; }
   int64_t routed_blocks() const;
+  int64_t sections() const;
+  Section section(int64_t index) const;
+  int64_t routers() const;  // routed sections
   bool has_predictor() const { return routed_blocks() > 0 && routing.causal == Causal::kPredictor; }
+  // Whether predictors read the stream before the router does: the input of the block `predictor_lookback` blocks
+  // earlier (of block 0 at the least), so that the choice is known ahead.
+  bool predictors_look_back() const { return has_predictor() && routing.predictor_lookback > 0; }
+  int64_t predictor_reads(const Section& section) const {
+    return section.block - std::min(routing.predictor_lookback, section.block);
+  }
   bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
   bool has_causal_rule() const;
   bool has_experts() const { return experts.experts > 0; }
@@ -156,6 +192,8 @@ struct ModelConfig {
   bool norms_router_input() const {
     return routed_blocks() > 0 && routing.router == Router::kLearned && routing.router_input == RouterInput::kNormed;
   }
+  // Whether the backward pass needs the stream as it was at every block.
+  bool restores_stream() const { return norms_router_input() || predictors_look_back(); }
   // Whether a loss beside the language model's has a gradient for the score of every row, chosen or not.
   bool has_score_loss() const {
     return routing.causal == Causal::kBce || routing.z_weight > 0 || routing.choice == Choice::kToken;
@@ -179,7 +217,8 @@ void for_each_model_option(Config& c, Visit visit) {
 }
 template <class Config, class Visit>
 void for_each_routing_option(Config& r, Visit visit) {
-  visit("routing", "topology", r.topology, "which parts of a routed block are routed");
+  visit("routing", "topology", r.topology,
+        "what is routed of a routed block: attention and MLP together (joint), each apart (staggered), or one of them");
   visit("routing", "every", r.every, "route every n-th block (2: blocks 1, 3, 5, ...)");
   visit("routing", "start", r.start, "the first block of every n-th, counted from 0; -1: every - 1");
   visit("routing", "blocks", r.blocks, "route these blocks, counted from 0, instead of every n-th");
@@ -202,6 +241,10 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "aux_weight", r.aux_weight, "weight of the router's cross-entropy (causal = bce)");
   visit("routing", "z_weight", r.z_weight, "weight of the mean square of the router scores, which keeps them small");
   visit("routing", "predictor_width", r.predictor_width, "hidden width of the predictor; 0: max(16, D/16)");
+  visit("routing", "predictor_lookback", r.predictor_lookback,
+        "the predictor reads the input of the block so many blocks earlier: the choice is known ahead; 0: what the "
+        "router "
+        "reads");
   visit("routing", "capacity_scope", r.capacity_scope,
         "what competes for capacity: the sequence, or each document in it");
   visit("routing", "attention_scope", r.attention_scope, "what attends to each other: the sequence, or each document");

@@ -46,6 +46,35 @@ int64_t ModelConfig::routed_blocks() const {
   return count;
 }
 
+namespace {
+
+// Whether the halves of a routed block are sections of their own.
+bool parts_blocks(Topology topology) { return topology >= Topology::kStaggered; }
+
+}  // namespace
+
+int64_t ModelConfig::sections() const {
+  return num_hidden_layers + (parts_blocks(routing.topology) ? routed_blocks() : 0);
+}
+
+Section ModelConfig::section(int64_t index) const {
+  const Topology topology = routing.topology;
+  Section section{.index = index};
+  for (int64_t before = index;; section.block++) {
+    const bool parted = parts_blocks(topology) && routed(section.block);
+    if (before < (parted ? 2 : 1)) {
+      section.routed = routed(section.block);
+      if (!parted) return section;
+      section.part = before == 0 ? Part::kAttention : Part::kMlp;
+      section.routed = topology == Topology::kStaggered || (topology == Topology::kMlp) == (section.part == Part::kMlp);
+      return section;
+    }
+    before -= parted ? 2 : 1;
+  }
+}
+
+int64_t ModelConfig::routers() const { return routed_blocks() * (routing.topology == Topology::kStaggered ? 2 : 1); }
+
 bool ModelConfig::has_causal_rule() const {
   const bool rows = routed_blocks() == 0 || has_own_rule(routing.router) || routing.choice == Choice::kToken ||
                     routing.causal != Causal::kNone;
@@ -134,6 +163,12 @@ void check_routing(const ModelConfig& c) {
   require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);
   require(r.predictor_width >= 0 && r.predictor_width <= 1 << 20, "routing.predictor_width is {}, expected 0 to {}",
           r.predictor_width, 1 << 20);
+  require(r.predictor_lookback >= 0 && r.predictor_lookback < c.num_hidden_layers,
+          "routing.predictor_lookback is {}, expected 0 to {} (num_hidden_layers is {})", r.predictor_lookback,
+          c.num_hidden_layers - 1, c.num_hidden_layers);
+  require(r.predictor_lookback == 0 || r.causal == Causal::kPredictor,
+          "routing.predictor_lookback = {} with causal = {}, which has no predictor; set causal = predictor",
+          r.predictor_lookback, name_of(r.causal));
 }
 
 }  // namespace isobath

@@ -61,7 +61,7 @@ void choose_experts(const BlockContext& c, BlockActs& b, CStored z) {
   try {
     b.experts.tally = choose(c, s, b.list.run_begin);
   } catch (const Error& error) {
-    fail_work("block {}: {}", c.block, error.what());
+    fail_work("{}: {}", c.section.name(), error.what());
   }
   const bool imitates = c.config.experts_choose() && c.config.experts.causal == Causal::kBce;
   if (imitates && c.how.by == SelectBy::kTopK) b.experts.agreement = agreement_of(s.logit, s.to.place);

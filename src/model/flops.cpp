@@ -21,18 +21,22 @@ int64_t sum_of_squares(CI32 begin) {
   return sum;
 }
 
-// FLOPs of a block over `rows` of N rows, `squares` being the sum of n*n over its segments.
-BlockFlops block_flops(const ModelConfig& c, int64_t block, int64_t N, int64_t rows, int64_t squares,
+// FLOPs of a section over `rows` of N rows, `squares` being the sum of n*n over its segments.
+BlockFlops block_flops(const ModelConfig& c, const Section& section, int64_t N, int64_t rows, int64_t squares,
                        int64_t expert_rows) {
   const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
   BlockFlops flops;
   flops.rows = rows;
-  flops.projections = 2 * rows * D * (heads.qkv_cols() + heads.q_cols());
-  flops.attention = 2 * 2 * squares * heads.q_cols();
-  flops.mlp = 2 * (c.has_experts() ? expert_rows : rows) * 3 * D * F;
-  flops.router = 2 * rows * D * c.experts.outputs();
-  if (c.routed(block)) {
+  if (section.attention()) {
+    flops.projections = 2 * rows * D * (heads.qkv_cols() + heads.q_cols());
+    flops.attention = 2 * 2 * squares * heads.q_cols();
+  }
+  if (section.mlp()) {
+    flops.mlp = 2 * (c.has_experts() ? expert_rows : rows) * 3 * D * F;
+    flops.router = 2 * rows * D * c.experts.outputs();
+  }
+  if (section.routed) {
     if (c.routing.router == Router::kLearned) flops.router += 2 * N * D;
     if (c.has_predictor()) flops.router += 2 * N * (D * P + P);
   }
@@ -41,10 +45,10 @@ BlockFlops block_flops(const ModelConfig& c, int64_t block, int64_t N, int64_t r
 
 }  // namespace
 
-int64_t chosen_rows(const ModelConfig& c, int64_t block, int64_t run_rows) {
-  if (!c.routed(block)) return run_rows;
-  if (c.routing.router == Router::kSpaced) return spaced_rows(c.capacity(block), run_rows);
-  return capacity_rows(c.capacity(block), run_rows);
+int64_t chosen_rows(const ModelConfig& c, const Section& section, int64_t run_rows) {
+  if (!section.routed) return run_rows;
+  if (c.routing.router == Router::kSpaced) return spaced_rows(c.capacity(section), run_rows);
+  return capacity_rows(c.capacity(section), run_rows);
 }
 
 int64_t chosen_expert_rows(const ModelConfig& c, int64_t rows) {
@@ -65,16 +69,17 @@ ModelFlops model_flops(const ModelConfig& c, CI32 capacity_begin, CI32 segment_b
   const int64_t N = capacity_begin[capacity_begin.numel() - 1];
   ModelFlops flops;
   flops.head = 2 * N * c.hidden_size * c.vocab_size;
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+  for (int64_t l = 0; l < c.sections(); l++) {
+    const Section section = c.section(l);
     int64_t rows = 0, squares = 0, expert_rows = 0;
     for (int64_t s = 0; s + 1 < capacity_begin.numel(); s++) {
-      const int64_t k = chosen_rows(c, l, capacity_begin[s + 1] - capacity_begin[s]);
+      const int64_t k = chosen_rows(c, section, capacity_begin[s + 1] - capacity_begin[s]);
       rows += k;
       squares += k * k;
       expert_rows += chosen_expert_rows(c, k);
     }
-    if (!c.routed(l)) squares = sum_of_squares(segment_begin);
-    flops.block.push_back(block_flops(c, l, N, rows, squares, expert_rows));
+    if (!section.routed) squares = sum_of_squares(segment_begin);
+    flops.block.push_back(block_flops(c, section, N, rows, squares, expert_rows));
   }
   return flops;
 }
@@ -100,24 +105,35 @@ int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
   return 3 * sum;
 }
 
-ExecutedCount executed_block(const ModelConfig& c, int64_t block, int64_t N, const RowList& list,
+ExecutedCount executed_block(const ModelConfig& c, const Section& section, int64_t N, const RowList& list,
                              const MemoryOptions& memory, int64_t expert_rows) {
-  const int64_t S = list.rows, through = c.has_experts() ? expert_rows : S, D = c.hidden_size, F = c.intermediate_size,
-                P = c.predictor_width();
+  const int64_t S = list.rows, D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
+  const int64_t through = c.has_experts() ? expert_rows : S;  // the MLP
   const Heads heads = c.heads();
   ExecutedCount count;
-  const int64_t down = linear_multiply_adds(through, D, F);
-  const int64_t products = linear_multiply_adds(S, heads.qkv_cols(), D) + linear_multiply_adds(S, D, heads.q_cols()) +
-                           linear_multiply_adds(through, 2 * F, D) + down +
-                           linear_multiply_adds(S, c.experts.outputs(), D);  // the expert router
-  count += {products, 2 * products};
-  for (int64_t g = 0; S > 0 && g + 1 < list.segment_begin.numel(); g++) {
-    const int64_t n = list.segment_begin[g + 1] - list.segment_begin[g];
-    count += {attention_forward_multiply_adds(n, heads), attention_backward_multiply_adds(n, heads)};
+  const auto add_product = [&](int64_t rows, int64_t N_out, int64_t K) {
+    const int64_t once = linear_multiply_adds(rows, N_out, K);
+    count += {once, 2 * once};
+  };
+  if (section.attention()) {
+    add_product(S, heads.qkv_cols(), D);
+    add_product(S, D, heads.q_cols());
+    for (int64_t g = 0; S > 0 && g + 1 < list.segment_begin.numel(); g++) {
+      const int64_t n = list.segment_begin[g + 1] - list.segment_begin[g];
+      count += {attention_forward_multiply_adds(n, heads), attention_backward_multiply_adds(n, heads)};
+    }
   }
-  if (memory.recompute == Recompute::kBlocks && block + 1 < c.num_hidden_layers)
-    count.backward += count.forward - (c.routed(block) ? 0 : down);  // only a gate's gradient needs the MLP's output
-  if (!c.routed(block)) return count;
+  if (section.mlp()) {
+    add_product(through, 2 * F, D);
+    add_product(through, D, F);
+    add_product(S, c.experts.outputs(), D);  // the expert router
+  }
+  if (memory.recompute == Recompute::kBlocks && section.index + 1 < c.sections()) {
+    count.backward += count.forward;
+    if (section.mlp() && !section.routed)  // only a gate's gradient needs the MLP's output
+      count.backward -= linear_multiply_adds(through, D, F);
+  }
+  if (!section.routed) return count;
   if (c.routing.router == Router::kLearned) {
     count += {N * D, S * D};                          // score; its weight gradient, through the gate
     if (c.has_score_loss()) count.backward += N * D;  // and through losses on the scores
@@ -134,8 +150,8 @@ ExecutedCount executed_head(const ModelConfig& c, int64_t N) {
 
 ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
   ExecutedCount count = executed_head(c, batch.rows());
-  for (int64_t l = 0; l < c.num_hidden_layers; l++)
-    count += executed_block(c, l, batch.rows(), acts.block[size_t(l)].list, acts.memory(),
+  for (int64_t l = 0; l < c.sections(); l++)
+    count += executed_block(c, c.section(l), batch.rows(), acts.block[size_t(l)].list, acts.memory(),
                             acts.block[size_t(l)].experts.tally.assigned);
   return count;
 }
@@ -164,7 +180,8 @@ Budget plan_budget(const ModelConfig& c, int64_t sequences, int64_t T, double fl
 
 double kv_bytes_per_token(const ModelConfig& c) {
   double rows = 0;
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) rows += c.capacity(l);
+  for (int64_t l = 0; l < c.sections(); l++)
+    if (const Section section = c.section(l); section.attention()) rows += c.capacity(section);
   return rows * 2 * double(c.heads().kv_cols()) * 4;
 }
 

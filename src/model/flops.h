@@ -10,8 +10,8 @@
 
 namespace isobath {
 
-// Rows that training chooses of a capacity run: k; all in a dense block.
-int64_t chosen_rows(const ModelConfig& config, int64_t block, int64_t run_rows);
+// Rows that training chooses of a capacity run: k; all in a dense section.
+int64_t chosen_rows(const ModelConfig& config, const Section& section, int64_t run_rows);
 
 // Of these rows how often experts are run in training, 0 without experts: each for each of its rows. Of token choice
 // with dropping, and with no-ops, the most that there can be: which rows are dropped or skip is up to them.
@@ -20,7 +20,7 @@ int64_t chosen_expert_rows(const ModelConfig& config, int64_t rows);
 // Model FLOPs: every matrix product of the forward pass; attention over n rows counts n*n, not halved. What budgets and
 // isoFLOP curves use. Integers: exact.
 struct BlockFlops {
-  int64_t rows = 0;         // rows that go through the block, summed over sequences
+  int64_t rows = 0;         // rows that go through the section, summed over sequences
   int64_t projections = 0;  // q, k, v, o
   int64_t attention = 0;    // scores and mix
   int64_t mlp = 0;
@@ -28,7 +28,7 @@ struct BlockFlops {
   int64_t total() const { return projections + attention + mlp + router; }
 };
 struct ModelFlops {
-  std::vector<BlockFlops> block;
+  std::vector<BlockFlops> block;  // by section
   int64_t head = 0;
   int64_t forward() const;
   int64_t training() const { return 3 * forward(); }
@@ -56,9 +56,9 @@ struct ExecutedCount {
     return *this;
   }
 };
-// Of one block that runs over `list` (its rows and segment_begin are read) of a batch of N rows, its experts over
+// Of one section that runs over `list` (its rows and segment_begin are read) of a batch of N rows, its experts over
 // `expert_rows` rows together, and of the output head. Backward includes the forward products that are run again.
-ExecutedCount executed_block(const ModelConfig& config, int64_t block, int64_t N, const RowList& list,
+ExecutedCount executed_block(const ModelConfig& config, const Section& section, int64_t N, const RowList& list,
                              const MemoryOptions& memory, int64_t expert_rows = 0);
 ExecutedCount executed_head(const ModelConfig& config, int64_t N);
 ExecutedCount executed_count(const ModelConfig& config, const Activations& acts, const Batch& batch);

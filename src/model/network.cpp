@@ -26,10 +26,11 @@ struct Pass {
   F32 x() const { return acts.x.slice(0, batch.rows()); }
   F32 dx() const { return acts.dx.slice(0, batch.rows()); }
   BlockContext block(int64_t l) const {
-    return {config, weights.block[size_t(l)], products.block(l), acts.rope, acts.scratch, how, l, expert_run_scale};
+    return {config, config.section(l), weights.block[size_t(l)], products.block(l), acts.rope, acts.scratch,
+            how,    expert_run_scale};
   }
   RouterContext router(int64_t l) const {
-    return {config, l, weights.block[size_t(l)].router, products.block(l).fc1, acts.scratch};
+    return {config, config.section(l), weights.block[size_t(l)].router, products.block(l).fc1, acts.scratch};
   }
 };
 
@@ -48,14 +49,25 @@ struct Auxiliary {
   AuxiliaryScale scale = {};
 };
 
+// f(section) for the routers whose predictors read the input of this section's block.
+template <class F>
+void for_readers(const ModelConfig& config, const Section& section, F f) {
+  if (!config.predictors_look_back() || section.part == Part::kMlp) return;
+  for (int64_t s = section.index; s < config.sections(); s++)
+    if (const Section reader = config.section(s); reader.routed && config.predictor_reads(reader) == section.block)
+      f(reader.index);
+}
+
 void run_blocks(const Pass& p, const KvCache& cache, const Auxiliary& auxiliary) {
   check_batch(p);
   embedding_forward(p.x(), p.batch.token, p.weights.embed);
-  for (int64_t l = 0; l < p.config.num_hidden_layers; l++) {
+  for (int64_t l = 0; l < p.config.sections(); l++) {
     BlockActs& b = p.acts.block[size_t(l)];
     const auto slots = cache.empty() ? std::span<KvSlot>() : cache.layer(l);
     const auto inner = [&](CF32 x, const RowList& list) { return block_forward(p.block(l), b, x, list, slots); };
-    if (!p.config.routed(l)) {
+    for_readers(p.config, p.config.section(l),
+                [&](int64_t s) { predict_ahead(p.router(s), p.acts.block[size_t(s)].router, p.x()); });
+    if (!p.config.section(l).routed) {
       dense_forward(p.x(), p.batch, inner);
       continue;
     }
@@ -68,17 +80,20 @@ void run_blocks(const Pass& p, const KvCache& cache, const Auxiliary& auxiliary)
 }
 
 void backward_blocks(const Pass& p, Weights& gradient) {
-  for (int64_t l = p.config.num_hidden_layers - 1; l >= 0; l--) {
+  for (int64_t l = p.config.sections() - 1; l >= 0; l--) {
     BlockActs& b = p.acts.block[size_t(l)];
     BlockWeights& g = gradient.block[size_t(l)];
     const auto inner_backward = [&](F32 ddelta) { return block_backward(p.block(l), b, g, ddelta); };
     const int64_t S = b.list.rows;
-    const bool last = l + 1 == p.config.num_hidden_layers;  // its buffers are still as its forward pass left them
+    const bool last = l + 1 == p.config.sections();  // its buffers are still as its forward pass left them
     if (p.acts.recomputes() && !last) block_forward_again(p.block(l), b);
-    // A normed score's gradient needs the stream as the router read it. Going back, each block takes from it what the
-    // block added: rows that it did not choose passed unchanged, the others were saved.
-    if (p.config.norms_router_input()) restore_rows(p.x(), b.list.index, b.saved.slice(0, S));
-    if (p.config.routed(l))
+    // The gradients of a normed score and of a predictor that looks back need the stream as they read it. Going back,
+    // each section takes from it what it added: rows that it did not choose passed unchanged, the others were saved.
+    if (p.config.restores_stream()) restore_rows(p.x(), b.list.index, b.saved.slice(0, S));
+    for_readers(p.config, p.config.section(l), [&](int64_t s) {
+      predictor_backward_ahead(p.router(s), gradient.block[size_t(s)].router, p.acts.block[size_t(s)].router, p.x());
+    });
+    if (p.config.section(l).routed)
       routed_backward(p.dx(), p.router(l), g.router, b.router, b.delta.slice(0, S), b.saved.slice(0, S), p.x(),
                       inner_backward);
     else
@@ -144,7 +159,7 @@ double forward_backward(const Weights& weights, Weights& gradient, const Product
                         const ModelConfig& config, const Batch& batch, const Selection& how, const StepScale& scale) {
   const double experts = double(config.num_hidden_layers) * double(scale.runs);
   const Pass p{weights, products, acts, config, batch, how, 1 / experts};
-  const double routed = double(std::max<int64_t>(1, config.routed_blocks()));
+  const double routed = double(std::max<int64_t>(1, config.routers()));
   run_blocks(p, {},
              {.gradient = &gradient,
               .scale = {.per_row = 1 / (routed * double(scale.rows)), .per_run = 1 / (routed * double(scale.runs))}});

@@ -14,18 +14,18 @@ PlanRow& operator+=(PlanRow& sum, const PlanRow& row) {
   return sum;
 }
 
-// Executed by one block for one whole sequence of T tokens, of which `rows` go through it.
-ExecutedCount executed_by_sequence(const ModelConfig& c, int64_t l, int64_t T, int64_t rows,
+// Executed by one section for one whole sequence of T tokens, of which `rows` go through it.
+ExecutedCount executed_by_sequence(const ModelConfig& c, const Section& section, int64_t T, int64_t rows,
                                    const MemoryOptions& memory) {
   const int32_t begin[] = {0, int32_t(rows)};
-  return executed_block(c, l, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows}, memory,
-                        chosen_expert_rows(c, rows));
+  return executed_block(c, section, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows},
+                        memory, chosen_expert_rows(c, rows));
 }
 
 void count_parameters(const ModelConfig& c, PlanTable& table) {
   Weights unbound;
   for_each_weight(c, unbound, [&](const WeightInfo& info, F32&) {
-    (info.block < 0 ? table.rest : table.block[size_t(info.block)]).parameters += info.shape.numel();
+    (info.section < 0 ? table.rest : table.block[size_t(info.section)]).parameters += info.shape.numel();
   });
 }
 
@@ -42,20 +42,19 @@ PlanTable plan_table(const ModelConfig& c, const BatchLimits& limits, const Memo
                            .packing = memory.packing},
                           Allocate::kNo);
   PlanTable table;
-  table.block.resize(size_t(c.num_hidden_layers));
+  table.block.resize(size_t(c.sections()));
   count_parameters(c, table);
   const ModelFlops flops = model_flops(c, 1, limits.T);
   const auto per_token = [&](int64_t of_sequence) { return double(of_sequence) / double(limits.T); };
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+  for (int64_t l = 0; l < c.sections(); l++) {
     PlanRow& row = table.block[size_t(l)];
     const BlockFlops& block = flops.block[size_t(l)];
-    row.block = l;
-    row.routed = c.routed(l);
-    row.capacity = c.capacity(l);
+    row.section = c.section(l);
+    row.capacity = c.capacity(row.section);
     row.model_flops = per_token(block.total());
-    row.executed_flops = per_token(2 * executed_by_sequence(c, l, limits.T, block.rows, memory).total());
+    row.executed_flops = per_token(2 * executed_by_sequence(c, row.section, limits.T, block.rows, memory).total());
     row.activation_bytes = acts.block_bytes(l);
-    row.kv_bytes = c.capacity(l) * 2 * double(c.heads().kv_cols()) * 4;
+    if (row.section.attention()) row.kv_bytes = row.capacity * 2 * double(c.heads().kv_cols()) * 4;
     table.total += row;
   }
   table.rest.model_flops = per_token(flops.head);

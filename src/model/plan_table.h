@@ -12,8 +12,7 @@
 namespace isobath {
 
 struct PlanRow {
-  int64_t block = 0;
-  bool routed = false;
+  Section section = {};
   double capacity = 1;
   int64_t parameters = 0;
   double model_flops = 0;     // forward, per token; training is 3 times it
@@ -24,7 +23,7 @@ struct PlanRow {
 };
 
 struct PlanTable {
-  std::vector<PlanRow> block;
+  std::vector<PlanRow> block;  // by section
   PlanRow rest;  // embedding, last norm, head; of the activations what all blocks share: residual stream, scratch
   PlanRow total;
   int64_t weight_bytes = 0;      // weights, gradients and two moments, fp32

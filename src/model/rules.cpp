@@ -27,9 +27,9 @@ double normal_quantile(double p) {
   return low;
 }
 
-// router = random: r ~ N(0,1), a pure function of (seed, step, sequence, block, position).
+// router = random: r ~ N(0,1), a pure function of (seed, step, sequence, section, position).
 void random_scores(F32 score, const RouterContext& c, const Batch& batch, const Selection& how) {
-  const Rng rng(uint64_t(c.config.routing.router_seed), Stream::kRouter, uint32_t(c.block));
+  const Rng rng(uint64_t(c.config.routing.router_seed), Stream::kRouter, uint32_t(c.section.index));
   parallel_for(batch.rows(), 4096, [&](int64_t n) {
     const uint64_t sequence = uint64_t(batch.sequence_id[batch.sequence[n]]);
     score[n] = rng.normal(uint64_t(how.step + 1), sequence << 24 | uint64_t(batch.position[n]));
@@ -48,8 +48,8 @@ double spaced_logit(double capacity, int64_t position) {
   return spaced(capacity, position) ? std::max(logit, 1e-9) : std::min(logit, 0.0);
 }
 
-void predictor_logits(F32 logit, const RouterContext& c, CF32 x) {
-  const F32 hidden = c.scratch.hidden.slice(0, x.rows());
+void predictor_logits(const RouterContext& c, RouterActs& r, CF32 x) {
+  const F32 logit = r.logit.slice(0, x.rows()), hidden = hidden_of(c, r, x.rows());
   c.fc1.forward(hidden, x);  // (N,P)
   predictor_forward(logit, hidden, c.weights.fc1_bias, c.weights.fc2.reshaped({c.weights.fc2.numel()}),
                     c.weights.fc2_bias);
@@ -77,14 +77,15 @@ namespace {
 
 void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
   const int64_t N = x.rows(), context = c.config.max_position_embeddings;
-  const double capacity = c.config.capacity(c.block);
+  const double capacity = c.config.capacity(c.section);
   const F32 logit = r.logit.slice(0, N);
   const auto each = [&](auto logit_of) {
     for (int64_t n = 0; n < N; n++) logit[n] = float(logit_of(n));
   };
   switch (c.config.routing.router) {
     case Router::kLearned: {
-      if (c.config.has_predictor()) return predictor_logits(logit, c, x);
+      if (c.config.predictors_look_back()) return;  // they are there
+      if (c.config.has_predictor()) return predictor_logits(c, r, x);
       const float above = c.weights.threshold.empty() ? 0.0f : std::clamp(c.weights.threshold[0], -kFar, kFar);
       return each([&](int64_t n) { return r.score[n] - above; });
     }
@@ -101,6 +102,8 @@ void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Ba
 
 }  // namespace
 
+void predict_ahead(const RouterContext& c, RouterActs& r, CF32 x) { predictor_logits(c, r, x); }
+
 void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
   uncalibrated_logits(c, r, x, batch);
   if (c.weights.offset.empty()) return;
@@ -109,7 +112,7 @@ void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
 }
 
 int64_t choose_for_training(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch) {
-  const double capacity = c.config.capacity(c.block);
+  const double capacity = c.config.capacity(c.section);
   const I32 begin = r.chosen_begin.slice(0, batch.capacity_begin.numel());
   if (c.config.routing.router == Router::kSpaced) return select_spaced(r.index, begin, batch.capacity_begin, capacity);
   if (c.config.routing.choice == Choice::kToken)

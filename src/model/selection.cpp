@@ -42,7 +42,7 @@ int64_t select(const RouterContext& c, RouterActs& r, int64_t N, const Batch& ba
     for (int64_t n = 0; n < N; n++) require(std::isfinite(score[n]), "router score of row {} is {}", n, score[n]);
     return select_above(r.index, begin, logit, batch.capacity_begin, how.depth);
   } catch (const Error& error) {
-    fail_work("block {}: {}", c.block, error.what());
+    fail_work("{}: {}", c.section.name(), error.what());
   }
 }
 

@@ -23,7 +23,7 @@ struct Selection {
 
 struct RouterContext {
   const ModelConfig& config;
-  int64_t block;
+  Section section;
   const RouterWeights& weights;
   const Linear& fc1;
   Scratch& scratch;
@@ -34,6 +34,16 @@ inline RouterRms rms_of(const RouterActs& r, int64_t N, CI32 rows) {
   return r.rstd.empty() ? RouterRms{} : RouterRms{r.rstd.slice(0, N), rows};
 }
 
+// With predictor_lookback, when x is the stream that the predictor reads: its logits into r.logit.
+void predict_ahead(const RouterContext& c, RouterActs& r, CF32 x);
+// The same predictor's first weight's gradient, when the backward pass has come back to that x.
+void predictor_backward_ahead(const RouterContext& c, RouterWeights& gradient, const RouterActs& r, CF32 x);
+
+// The predictor's hidden rows: its own where the backward pass reads them later.
+inline F32 hidden_of(const RouterContext& c, const RouterActs& r, int64_t N) {
+  return (r.hidden.empty() ? c.scratch.hidden : r.hidden).slice(0, N);
+}
+
 // Scores every row of x, chooses, and leaves score, choice (list), gate and statistics in r.
 // With the top-k choice r.agreement says what the causal rule would have chosen; with the causal choice it is empty.
 // Throws Error{kWork} naming block and row if a score is not finite.
@@ -42,14 +52,14 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
 // What a router learns or notes of a choice of training, finished in the forward pass: the targets are known, and the
 // gradients need x of every row, which nobody keeps.
 //   causal = bce:        dscore is set, the router's weight gradient added (times aux_weight)
-//   causal = predictor:  the predictor's gradients are added; x gets none
+//   causal = predictor:  the predictor's gradients are added (with lookback but the first weight's); x gets none
 //   causal = threshold:  r.midpoints is set
 //   choice = token:      the same of balance_weight times the balance loss (ops/score_losses.h)
 //   z_weight > 0:        the same of z_weight times the sum of r[n]^2
 // dscore is zero where no auxiliary loss reaches it.
 struct AuxiliaryScale {
-  double per_row;  // 1 / (routed blocks * rows of the optimizer step)
-  double per_run;  // 1 / (routed blocks * capacity runs of the optimizer step)
+  double per_row;  // 1 / (routers * rows of the optimizer step)
+  double per_run;  // 1 / (routers * capacity runs of the optimizer step)
 };
 void auxiliary_loss(const RouterContext& c, RouterWeights& gradient, RouterActs& r, CF32 x, const Batch& batch,
                     const AuxiliaryScale& scale);

@@ -11,26 +11,29 @@
 namespace isobath {
 namespace {
 
-void visit_block(const ModelConfig& c, int64_t l, BlockWeights& b, const VisitWeight& visit) {
+void visit_section(const ModelConfig& c, const Section& section, BlockWeights& b, const VisitWeight& visit) {
   const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
-  const std::string prefix = "model.layers." + std::to_string(l) + ".";
+  const int64_t l = section.index;
+  std::string prefix = "model.layers." + std::to_string(section.block) + ".";
   const auto add = [&](const char* name, Shape shape, Kind kind, F32& view) {
-    visit({.name = prefix + name, .shape = shape, .kind = kind, .block = l}, view);
+    visit({.name = prefix + name, .shape = shape, .kind = kind, .section = l}, view);
   };
   const auto add_adjacent = [&](const char* name, Shape shape, F32& view) {
-    visit({.name = prefix + name, .shape = shape, .kind = Kind::kMatrix, .block = l, .adjacent = true}, view);
+    visit({.name = prefix + name, .shape = shape, .kind = Kind::kMatrix, .section = l, .adjacent = true}, view);
   };
   const auto add_bias = [&](const char* name, Shape shape, Kind kind, F32& view) {
-    visit({.name = prefix + name, .shape = shape, .kind = kind, .block = l, .bias = true}, view);
+    visit({.name = prefix + name, .shape = shape, .kind = kind, .section = l, .bias = true}, view);
   };
-  add("input_layernorm.weight", {D}, Kind::kNorm, b.norm1);
-  add("self_attn.q_proj.weight", {heads.q_cols(), D}, Kind::kMatrix, b.q);
-  add_adjacent("self_attn.k_proj.weight", {heads.kv_cols(), D}, b.k);
-  add_adjacent("self_attn.v_proj.weight", {heads.kv_cols(), D}, b.v);
-  add("self_attn.o_proj.weight", {D, heads.q_cols()}, Kind::kOutput, b.o);
-  add("post_attention_layernorm.weight", {D}, Kind::kNorm, b.norm2);
-  if (c.has_experts()) {  // names and order of Mixtral: w1 gates, w3 is up, w2 down
+  if (section.attention()) {
+    add("input_layernorm.weight", {D}, Kind::kNorm, b.norm1);
+    add("self_attn.q_proj.weight", {heads.q_cols(), D}, Kind::kMatrix, b.q);
+    add_adjacent("self_attn.k_proj.weight", {heads.kv_cols(), D}, b.k);
+    add_adjacent("self_attn.v_proj.weight", {heads.kv_cols(), D}, b.v);
+    add("self_attn.o_proj.weight", {D, heads.q_cols()}, Kind::kOutput, b.o);
+  }
+  if (section.mlp()) add("post_attention_layernorm.weight", {D}, Kind::kNorm, b.norm2);
+  if (section.mlp() && c.has_experts()) {  // names and order of Mixtral: w1 gates, w3 is up, w2 down
     add("block_sparse_moe.gate.weight", {c.experts.outputs(), D}, Kind::kRouter, b.expert_router);
     b.expert.resize(size_t(c.experts.experts));
     for (size_t e = 0; e < b.expert.size(); e++) {
@@ -39,12 +42,13 @@ void visit_block(const ModelConfig& c, int64_t l, BlockWeights& b, const VisitWe
       add_adjacent((expert + "w3.weight").c_str(), {F, D}, b.expert[e].up);
       add((expert + "w2.weight").c_str(), {D, F}, Kind::kOutput, b.expert[e].down);
     }
-  } else {
+  } else if (section.mlp()) {
     add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
     add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
     add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
   }
-  if (!c.routed(l)) return;
+  if (!section.routed) return;
+  if (section.part != Part::kBlock) prefix += section.part == Part::kAttention ? "self_attn." : "mlp.";
   RouterWeights& r = b.router;
   if (c.routing.router_offset) add_bias("router.offset", {1}, Kind::kRule, r.offset);
   if (c.routing.router != Router::kLearned) return;
@@ -84,9 +88,9 @@ double start_deviation(const WeightInfo& info, int64_t L) {
 
 void for_each_weight(const ModelConfig& c, Weights& w, const VisitWeight& visit) {
   const int64_t D = c.hidden_size, V = c.vocab_size;
-  w.block.resize(size_t(c.num_hidden_layers));
+  w.block.resize(size_t(c.sections()));
   visit({"model.embed_tokens.weight", {V, D}, Kind::kEmbedding}, w.embed);
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) visit_block(c, l, w.block[size_t(l)], visit);
+  for (int64_t l = 0; l < c.sections(); l++) visit_section(c, c.section(l), w.block[size_t(l)], visit);
   visit({"model.norm.weight", {D}, Kind::kNorm}, w.norm);
   if (!c.tie_word_embeddings) visit({"lm_head.weight", {V, D}, Kind::kMatrix}, w.head);
 }
@@ -130,11 +134,12 @@ void initialize(WeightSet& set, uint64_t seed) {
   }
 }
 
-Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) : block_(size_t(c.num_hidden_layers)) {
+Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) : block_(size_t(c.sections())) {
   const Heads heads = c.heads();
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   Plan plan;
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
+  for (int64_t l = 0; l < c.sections(); l++) {
+    const Section section = c.section(l);
     BlockProducts& b = block_[size_t(l)];
     const std::string prefix = "packed." + std::to_string(l) + ".";
     const auto add_up_to = [&](int64_t rows, std::span<const int64_t> exact, Linear& linear, const std::string& name,
@@ -150,20 +155,22 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
     const auto add = [&](Linear& linear, const char* name, int64_t N, int64_t K, PackingRoom& room) {
       add_up_to(sizes.max_rows, sizes.exact, linear, name, N, K, room);
     };
-    add(b.qkv, "qkv", heads.qkv_cols(), D, rooms_.qkv);
-    add(b.o, "o", D, heads.q_cols(), rooms_.o);
-    b.expert.resize(size_t(c.experts.experts));
+    if (section.attention()) {
+      add(b.qkv, "qkv", heads.qkv_cols(), D, rooms_.qkv);
+      add(b.o, "o", D, heads.q_cols(), rooms_.o);
+    }
+    if (section.mlp() && !c.has_experts()) {
+      add(b.gate_up, "gate_up", 2 * F, D, rooms_.gate_up);
+      add(b.down, "down", D, F, rooms_.down);
+    }
+    if (section.mlp()) b.expert.resize(size_t(c.experts.experts));
     for (size_t e = 0; e < b.expert.size(); e++) {  // of as many rows as a chunk has; how many, nobody knows beforehand
       const int64_t rows = std::min(sizes.max_rows, kMlpRows);
       const std::string expert = "expert." + std::to_string(e) + ".";
       add_up_to(rows, {}, b.expert[e].gate_up, expert + "gate_up", 2 * F, D, rooms_.gate_up);
       add_up_to(rows, {}, b.expert[e].down, expert + "down", D, F, rooms_.down);
     }
-    if (!c.has_experts()) {
-      add(b.gate_up, "gate_up", 2 * F, D, rooms_.gate_up);
-      add(b.down, "down", D, F, rooms_.down);
-    }
-    if (c.has_predictor() && c.routed(l)) add(b.fc1, "fc1", c.predictor_width(), D, rooms_.fc1);
+    if (c.has_predictor() && section.routed) add(b.fc1, "fc1", c.predictor_width(), D, rooms_.fc1);
   }
   for (PackingRoom* room : {&rooms_.qkv, &rooms_.o, &rooms_.gate_up, &rooms_.down, &rooms_.fc1})
     if (room->needed > 0) plan.add("packed.room", room->bytes, {room->needed});
@@ -177,9 +184,11 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
 void Products::pack(const Weights& w) {
   for (size_t l = 0; l < block_.size(); l++) {
     const BlockWeights& b = w.block[l];
-    block_[l].qkv.pack(b.qkv());
-    block_[l].o.pack(b.o);
-    if (b.expert.empty()) {
+    if (!b.q.empty()) {
+      block_[l].qkv.pack(b.qkv());
+      block_[l].o.pack(b.o);
+    }
+    if (!b.gate.empty()) {
       block_[l].gate_up.pack(b.gate_up());
       block_[l].down.pack(b.down);
     }

@@ -23,6 +23,7 @@ struct RouterWeights {
   F32 fc1, fc1_bias, fc2, fc2_bias;  // predictor: (P,D), (P), (1,P), (1), or empty
 };
 
+// One expert of a section's MLP.
 struct ExpertWeights {
   F32 gate, up;  // (F, D) each
   F32 down;      // (D, F)
@@ -30,6 +31,7 @@ struct ExpertWeights {
   F32 gate_up() const { return {gate.data, {2 * gate.rows(), gate.cols()}}; }
 };
 
+// Of a section: half a block leaves the other half's empty.
 struct BlockWeights {
   F32 norm1;                          // (D)
   F32 q, k, v;                        // (H*K, D), (G*K, D), (G*K, D)
@@ -46,10 +48,10 @@ struct BlockWeights {
 };
 
 struct Weights {
-  F32 embed;  // (V, D)
-  std::vector<BlockWeights> block;
-  F32 norm;  // (D)
-  F32 head;  // (V, D); empty when tied
+  F32 embed;                        // (V, D)
+  std::vector<BlockWeights> block;  // by section
+  F32 norm;                         // (D)
+  F32 head;                         // (V, D); empty when tied
 
   CF32 output_head() const { return head.empty() ? embed : head; }
 };
@@ -73,7 +75,7 @@ struct WeightInfo {
   std::string name;  // as in the file
   Shape shape;
   Kind kind;
-  int64_t block = -1;     // that it belongs to; -1: embedding, last norm, head
+  int64_t section = -1;   // that it belongs to; -1: embedding, last norm, head
   bool adjacent = false;  // right behind the weight before it in memory, one matrix with it
   bool bias = false;      // starts at 0
 };

@@ -42,17 +42,17 @@ Calibration calibrate(Model& model, Evaluator& evaluator, std::span<const double
                       const std::function<void(int64_t done, int64_t of)>& progress) {
   const ModelConfig& c = model.config();
   require(c.routing.router_offset && c.has_causal_rule(), "calibrate: a model with offsets and a causal rule expected");
-  require(int64_t(shares.size()) == c.routed_blocks(), "calibrate: {} shares for {} routed blocks", shares.size(),
-          c.routed_blocks());
+  require(int64_t(shares.size()) == c.routers(), "calibrate: {} shares for {} routers", shares.size(), c.routers());
   int64_t passes = 0;
   const auto pass = [&](SelectBy by, const std::function<void(const Activations&, int64_t)>& look) {
     Evaluation evaluation = evaluator.run(model, {.by = by}, windows, {}, {}, look);
-    if (progress) progress(++passes, c.routed_blocks() + 3);
+    if (progress) progress(++passes, c.routers() + 3);
     return evaluation;
   };
   Calibration result{.top_k = pass(SelectBy::kTopK, {}), .before = pass(SelectBy::kCausal, {}), .after{}, .layer{}};
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
-    if (!c.routed(l)) continue;
+  for (int64_t l = 0; l < c.sections(); l++) {
+    const Section section = c.section(l);
+    if (!section.routed) continue;
     const size_t i = result.layer.size();
     float& offset = model.weights.weights().block[size_t(l)].router.offset[0];
     offset = 0;
@@ -62,8 +62,11 @@ Calibration calibrate(Model& model, Evaluator& evaluator, std::span<const double
       logits.insert(logits.end(), logit, logit + rows);
     });
     offset = offset_for_share(std::move(logits), shares[i]);
-    result.layer.push_back(
-        {.block = l, .target = shares[i], .before = result.before.layer[i].share(), .after = 0, .offset = offset});
+    result.layer.push_back({.section = section,
+                            .target = shares[i],
+                            .before = result.before.layer[i].share(),
+                            .after = 0,
+                            .offset = offset});
   }
   result.after = pass(SelectBy::kCausal, {});
   for (size_t i = 0; i < result.layer.size(); i++) result.layer[i].after = result.after.layer[i].share();

@@ -18,7 +18,7 @@ namespace isobath {
 float offset_for_share(std::vector<float> logits, double share);
 
 struct CalibratedLayer {
-  int64_t block = 0;
+  Section section = {};
   double target = 0, before = 0, after = 0;  // shares of the text by the causal rule
   float offset = 0;
 };
@@ -28,8 +28,8 @@ struct Calibration {
   std::vector<CalibratedLayer> layer;
 };
 
-// Sets the offset of every routed block. `model` has router_offset, a causal rule, and packed products; `shares` has
-// one entry per routed block, in [0,1]. `progress` hears of passes over the text.
+// Sets the offset of every router. `model` has router_offset, a causal rule, and packed products; `shares` has
+// one entry per router, in [0,1]. `progress` hears of passes over the text.
 Calibration calibrate(Model& model, Evaluator& evaluator, std::span<const double> shares, int64_t windows = 0,
                       const std::function<void(int64_t done, int64_t of)>& progress = {});
 

@@ -15,10 +15,11 @@ Evaluator::Evaluator(const ModelConfig& config, TokenStream text, const LoaderOp
 
 void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, const Activations& acts, int64_t rows) {
   size_t next = 0;
-  for (int64_t l = 0; l < config.num_hidden_layers; l++) {
-    if (!config.routed(l)) continue;
+  for (int64_t l = 0; l < config.sections(); l++) {
+    const Section section = config.section(l);
+    if (!section.routed) continue;
     const RouterActs& r = acts.block[size_t(l)].router;
-    if (next == layer.size()) layer.push_back({.block = l});
+    if (next == layer.size()) layer.push_back({.section = section});
     LayerRouting& entry = layer[next++];
     entry.routed += r.list.rows;
     entry.rows += rows;
@@ -45,17 +46,19 @@ LayerExperts& LayerExperts::operator+=(const LayerExperts& other) {
 
 void add_experts(std::vector<LayerExperts>& experts, const ModelConfig& config, const Activations& acts) {
   if (!config.has_experts()) return;
-  experts.resize(acts.block.size());
-  for (size_t l = 0; l < experts.size(); l++) {
-    const ExpertActs& x = acts.block[l].experts;
-    LayerExperts& sum = experts[l];
-    sum.block = int64_t(l);
+  experts.resize(size_t(config.num_hidden_layers));
+  for (int64_t l = 0; l < config.sections(); l++) {
+    const Section section = config.section(l);
+    if (!section.mlp()) continue;
+    const ExpertActs& x = acts.block[size_t(l)].experts;
+    LayerExperts& sum = experts[size_t(section.block)];
+    sum.block = section.block;
     sum.expert_rows.resize(size_t(config.experts.experts));
     for (size_t e = 0; e < sum.expert_rows.size(); e++) {
       const int32_t* begin = x.to.begin.data + e;
       sum.expert_rows[e] += begin[1] - begin[0];
     }
-    sum.rows += acts.block[l].list.rows;
+    sum.rows += acts.block[size_t(l)].list.rows;
     sum.dropped += x.tally.dropped;
     sum.no_ops += x.tally.no_ops;
     sum.loss_sum += x.balance_sum + x.imitation_sum;

@@ -13,7 +13,7 @@
 namespace isobath {
 
 struct LayerRouting {
-  int64_t block = 0;
+  Section section = {};
   int64_t routed = 0, rows = 0;  // rows that went through, of all
   int64_t dropped = 0;           // rows that wanted to (choice = token, within capacity)
   Agreement agreement = {};      // of the causal rule with top-k, where top-k chose
@@ -42,7 +42,7 @@ struct Evaluation {
   double entropy = 0;  // of the predictions, nats per row
   int64_t targets = 0;
   int64_t rows = 0;
-  std::vector<LayerRouting> layer;    // one per routed block
+  std::vector<LayerRouting> layer;    // one per routed section
   std::vector<LayerExperts> experts;  // one per block, if it has experts
   bool complete = true;               // false: stopped before the last window
 };

@@ -14,7 +14,8 @@ using Json = nlohmann::json;
 Json layers_to_json(const std::vector<LayerRouting>& layers) {
   Json list = Json::array();
   for (const LayerRouting& l : layers) {
-    Json entry{{"block", l.block}, {"share", l.share()}};
+    Json entry{{"block", l.section.block}, {"share", l.share()}};
+    if (l.section.part != Part::kBlock) entry["part"] = name_of(l.section.part);
     if (l.dropped > 0) entry["dropped"] = l.dropped;
     if (l.agreement.rows > 0) {
       entry["accuracy"] = l.agreement.accuracy();

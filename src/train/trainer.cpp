@@ -97,8 +97,8 @@ Trainer::State::State(const RunConfig& run, const Tokenizer& tok, const Corpus& 
   for (const int64_t rows : annealed.list_sizes()) sizes.push_back(rows);
   model.prepare(std::max(acts.limits().rows(), evaluator.rows()), true, sizes, run.train.memory.packing);
   set_capacity();
-  for (int64_t l = 0; l < run.model.num_hidden_layers; l++)
-    if (run.model.routed(l)) record.layer.push_back({.block = l});
+  for (int64_t l = 0; l < run.model.sections(); l++)
+    if (const Section section = run.model.section(l); section.routed) record.layer.push_back({.section = section});
   record.steps = budget.steps;
 }
 
@@ -132,7 +132,7 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
   const StepScale scale{.targets = all.targets, .rows = all.rows, .runs = all.runs};
   const Selection how{.step = step};
   double loss = 0, auxiliary = 0, squares = 0;
-  for (LayerRouting& layer : record.layer) layer = {.block = layer.block};
+  for (LayerRouting& layer : record.layer) layer = {.section = layer.section};
   for (LayerExperts& layer : record.experts) {  // keeps its room
     std::fill(layer.expert_rows.begin(), layer.expert_rows.end(), 0);
     layer = {.block = layer.block, .expert_rows = std::move(layer.expert_rows)};
@@ -176,10 +176,11 @@ void Trainer::State::update_thresholds() {
   for (size_t i = 0; i < trained.size(); i++) {
     const WeightInfo& info = model.weights.list()[i];
     if (!trained[i] || info.kind != Kind::kRule) continue;
-    RouterWeights& router = model.weights.weights().block[size_t(info.block)].router;
+    RouterWeights& router = model.weights.weights().block[size_t(info.section)].router;
     float& t = model.weights.at(i)[0];
     if (&t != router.threshold.data) continue;  // an offset, which is calibrated
-    t = next_threshold(t, step + 1, midpoints[size_t(info.block)], config.model.capacity(info.block));
+    const Section section = config.model.section(info.section);
+    t = next_threshold(t, step + 1, midpoints[size_t(info.section)], config.model.capacity(section));
   }
 }
 

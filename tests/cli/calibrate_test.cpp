@@ -13,7 +13,7 @@ TEST(Calibrate, writes_a_model_that_routes_what_was_asked) {
   output_of(work.train());
   const std::string out = (work.dir / "calibrated").string();
   const std::string text = output_of({"calibrate", work.out, "--path", work.text, "--out", out, "--share", "0.5"});
-  expect_in(text, "block   1   50.00%");
+  expect_in(text, "block 1    50.00%");
   expect_in(text, "loss by top-k");
   const auto json =
       nlohmann::json::parse(output_of({"eval", out, "--path", work.text, "--by", "causal", "--json"}))["causal"];

@@ -20,14 +20,21 @@ struct Rule {
   Router router;
   Causal causal;
   Choice choice = Choice::kExpert;
+  Topology topology = Topology::kJoint;
+  int64_t lookback = 0;
 };
-inline constexpr Rule kRules[] = {{"bce", Router::kLearned, Causal::kBce},
-                                  {"predictor", Router::kLearned, Causal::kPredictor},
-                                  {"threshold", Router::kLearned, Causal::kThreshold},
-                                  {"token", Router::kLearned, Causal::kNone, Choice::kToken},
-                                  {"random", Router::kRandom, Causal::kNone},
-                                  {"first", Router::kFirst, Causal::kNone},
-                                  {"spaced", Router::kSpaced, Causal::kNone}};
+inline constexpr Rule kRules[] = {
+    {"bce", Router::kLearned, Causal::kBce},
+    {"predictor", Router::kLearned, Causal::kPredictor},
+    {"threshold", Router::kLearned, Causal::kThreshold},
+    {"token", Router::kLearned, Causal::kNone, Choice::kToken},
+    {"random", Router::kRandom, Causal::kNone},
+    {"first", Router::kFirst, Causal::kNone},
+    {"spaced", Router::kSpaced, Causal::kNone},
+    {"staggered", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kStaggered},
+    {"attention", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kAttention},
+    {"mlp", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kMlp},
+    {"lookback", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kJoint, 2}};
 
 inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 96) {
   ModelConfig c;
@@ -39,11 +46,12 @@ inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 9
   c.num_key_value_heads = 2;
   c.head_dim = 10;
   c.max_position_embeddings = context;
-  c.routing.topology = Topology::kJoint;
+  c.routing.topology = rule.topology;
   c.routing.capacity = {rule.router == Router::kFirst ? 0.1 : 0.5};  // of the longest context
   c.routing.router = rule.router;
   c.routing.causal = rule.causal;
   c.routing.choice = rule.choice;
+  c.routing.predictor_lookback = rule.lookback;
   if (rule.choice == Choice::kToken) c.routing.gate = Gate::kSigmoid;
   resolve(c, context);
   return c;
@@ -93,9 +101,11 @@ inline Uncached evaluate_uncached(Model& model, std::span<const int32_t> tokens,
   forward_blocks(model.weights.weights(), *model.products, acts, c, batch, {.by = SelectBy::kCausal, .depth = depth});
   Uncached result{{}, Buffer({T, c.vocab_size})};
   forward_logits(result.logits, model.weights.weights(), *model.products, acts, c, batch.position);
-  for (int64_t l = 0; l < c.num_hidden_layers; l++) {
-    const CI32 routed = c.routed(l) ? acts.block[size_t(l)].router.list.position : CI32(batch.position);
-    result.routed.emplace_back(routed.data, routed.data + routed.numel());
+  for (int64_t l = 0; l < c.sections(); l++) {
+    const Section section = c.section(l);
+    const CI32 routed = section.routed ? acts.block[size_t(l)].router.list.position : CI32(batch.position);
+    const int64_t keys = section.attention() ? routed.numel() : 0;
+    result.routed.emplace_back(routed.data, routed.data + keys);
   }
   return result;
 }
@@ -153,7 +163,7 @@ inline void expect_equals_uncached(Model& model, const Generator& g, const Trace
     for (int64_t i = 0; i < r.drawn(); i++)
       expect_same_logits(trace.logits[size_t(b)][size_t(i)].data(), want.logits.view().row(r.prompt_tokens - 1 + i), V,
                          "sequence " + std::to_string(b) + ", drawn token " + std::to_string(i));
-    EXPECT_EQ(cached_positions(g, model.config().num_hidden_layers, b), want.routed) << "sequence " << b;
+    EXPECT_EQ(cached_positions(g, model.config().sections(), b), want.routed) << "sequence " << b;
   }
 }
 

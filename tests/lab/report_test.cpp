@@ -127,15 +127,15 @@ TEST(ScanPage, HoldsAChartAndATableOfEachAxis) {
 TEST(Report, AnInspectionShowsTheTextWithItsDepths) {
   Trace trace;
   trace.by = SelectBy::kCausal;
-  trace.blocks = 2;
+  trace.sections = {{.index = 0, .block = 0}, {.index = 1, .block = 1, .routed = true}};
   trace.window = 8;
   trace.token = Tokenizer::bytes().encode("a<b\n");
   trace.entropy = {0.5f, 1.0f, 1.5f, 2.0f};
-  trace.layer.push_back({.block = 1,
+  trace.layer.push_back({.section = {.index = 1, .block = 1, .routed = true},
                          .capacity = 0.125,
                          .routed = {0, 1, 0, 0},
                          .score = {-1, 2, -3, -4},
-                         .routing = {.block = 1, .routed = 1, .rows = 4}});
+                         .routing = {.section = {.index = 1, .block = 1, .routed = true}, .routed = 1, .rows = 4}});
   const std::string page = inspection_page({"runs/<x>", "text", trace}, Tokenizer::bytes(), "");
   EXPECT_EQ(imbalance(page), "");
   EXPECT_NE(page.find("<i class=\"d0\" data-t=\"blocks none, entropy 0.50\">a</i>"), std::string::npos);
@@ -149,8 +149,16 @@ TEST(Charts, EntropyByDepthHasQuartilesOfEachDepth) {
   Trace trace;
   trace.token = {1, 2, 3, 4};
   trace.entropy = {2, 4, 1, 0};
-  trace.layer.push_back({.block = 1, .capacity = 0.5, .routed = {0, 0, 1, 1}, .score{}, .routing{}});
-  trace.layer.push_back({.block = 3, .capacity = 0.5, .routed = {0, 0, 0, 1}, .score{}, .routing{}});
+  trace.layer.push_back({.section = {.index = 1, .block = 1, .routed = true},
+                         .capacity = 0.5,
+                         .routed = {0, 0, 1, 1},
+                         .score{},
+                         .routing{}});
+  trace.layer.push_back({.section = {.index = 3, .block = 3, .routed = true},
+                         .capacity = 0.5,
+                         .routed = {0, 0, 0, 1},
+                         .score{},
+                         .routing{}});
   const Chart chart = entropy_by_depth(trace);
   const Json& rows = chart.spec["data"][0]["values"];
   ASSERT_EQ(rows.size(), 3u);

@@ -100,7 +100,11 @@ TEST(Pieces, AreWholeCharacters) {
   Trace trace;
   trace.token = tokens_of("a\u00E9b");
   ASSERT_EQ(trace.token.size(), 4u);
-  trace.layer.push_back({.block = 1, .capacity = 0.5, .routed = {0, 0, 1, 1}, .score{}, .routing{}});
+  trace.layer.push_back({.section = {.index = 1, .block = 1, .routed = true},
+                         .capacity = 0.5,
+                         .routed = {0, 0, 1, 1},
+                         .score{},
+                         .routing{}});
   const std::vector<Piece> pieces = pieces_of(trace, Tokenizer::bytes(), 4);
   ASSERT_EQ(pieces.size(), 3u);
   EXPECT_EQ(pieces[1].text, "\u00E9");

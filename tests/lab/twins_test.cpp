@@ -47,7 +47,7 @@ TEST(Twins, SpendTheSameFlopsAndTellAllOfThemselves) {
   EXPECT_LT(c.mod.kv_bytes_measured, c.dense.kv_bytes_measured);
   ASSERT_TRUE(c.mod.evaluation.causal.has_value());
   ASSERT_EQ(c.mod.trace.layer.size(), 1u);
-  EXPECT_EQ(c.mod.trace.layer[0].block, 1);
+  EXPECT_EQ(c.mod.trace.layer[0].section.block, 1);
   EXPECT_TRUE(c.dense.trace.layer.empty());
 }
 
@@ -100,7 +100,8 @@ Comparison passing() {
   c.dense.evaluation.top_k.loss = 1.7;
   c.mod.evaluation.top_k.loss = 1.6;
   c.mod.evaluation.causal = Evaluation{.loss = 1.61, .entropy = 0, .targets = 1, .rows = 1000, .layer{}};
-  c.mod.evaluation.causal->layer.push_back({.block = 1, .routed = 125, .rows = 1000});
+  c.mod.evaluation.causal->layer.push_back(
+      {.section = {.index = 1, .block = 1, .routed = true}, .routed = 125, .rows = 1000});
   return c;
 }
 

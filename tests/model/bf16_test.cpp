@@ -30,8 +30,8 @@ TEST_P(Bf16Step, GradientsAreThoseOfFp32WithinTheRoundings) {
   TinyModel wide = model({}), narrow = model({.storage = Storage::kBf16});
   const TinyBatch batch(GetParam().sequences, wide.config);
   const double loss = wide.step(batch, {.step = 3}), rounded = narrow.step(batch, {.step = 3});
-  for (int64_t l = 0; l < wide.config.num_hidden_layers; l++)
-    if (wide.config.routed(l)) {
+  for (int64_t l = 0; l < wide.config.sections(); l++)
+    if (wide.config.section(l).routed) {
       ASSERT_EQ(wide.chosen(l), narrow.chosen(l)) << "another choice is another model";
     }
   const double roundings = 2.0 * 6 * double(wide.config.num_hidden_layers) / 256;

@@ -24,8 +24,8 @@ Trace trace_of(TinyModel& model, int64_t begin, int64_t rows) {
     return std::vector<float>(at + from, at + from + count);
   };
   Trace trace;
-  for (int64_t l = 0; l < model.config.num_hidden_layers; l++) {
-    if (!model.config.routed(l)) continue;
+  for (int64_t l = 0; l < model.config.sections(); l++) {
+    if (!model.config.section(l).routed) continue;
     trace.score.push_back(part(model.router(l).score.data, begin, rows));
     trace.chosen.emplace_back();
     trace.gate.emplace_back();

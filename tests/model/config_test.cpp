@@ -107,6 +107,12 @@ TEST(Resolve, RefusesByKey) {
          c.routing.router_bias = true;
        }},
       {"routing.aux_weight", [](auto& c) { c.routing.aux_weight = -0.1; }},
+      {"routing.predictor_lookback is 4",
+       [](auto& c) {
+         c.routing.causal = Causal::kPredictor;
+         c.routing.predictor_lookback = 4;
+       }},
+      {"has no predictor", [](auto& c) { c.routing.predictor_lookback = 1; }},
       {"choice = token multiplies", [](auto& c) { c.routing.choice = Choice::kToken; }},
       {"choice = token has a causal rule",
        [](auto& c) {
@@ -166,6 +172,34 @@ TEST(Resolve, AgainChangesNothing) {
   ModelConfig twice = once;
   resolve(twice, 64);
   EXPECT_EQ(to_json(once), to_json(twice));
+}
+
+TEST(Sections, AreBlocksOrHalvesOfThem) {
+  ModelConfig c = routed();
+  c.num_hidden_layers = 3;
+  const auto sections = [&](Topology topology) {
+    c.routing.topology = topology;
+    std::string all;
+    for (int64_t i = 0; i < c.sections(); i++) {
+      const Section s = c.section(i);
+      EXPECT_EQ(s.index, i);
+      EXPECT_EQ(c.capacity(s), s.routed ? c.capacity(s.block) : 1);
+      all += (i ? ", " : "") + s.label() + (s.routed ? " routed" : "");
+    }
+    return all;
+  };
+  EXPECT_EQ(sections(Topology::kDense), "0, 1, 2");
+  EXPECT_EQ(c.routers(), 0);
+  EXPECT_EQ(sections(Topology::kJoint), "0, 1 routed, 2");
+  EXPECT_EQ(c.routers(), 1);
+  EXPECT_EQ(sections(Topology::kStaggered), "0, 1 attention routed, 1 mlp routed, 2");
+  EXPECT_EQ(c.routers(), 2);
+  EXPECT_EQ(sections(Topology::kAttention), "0, 1 attention routed, 1 mlp, 2");
+  EXPECT_EQ(c.routers(), 1);
+  c.routing.every = 1;
+  EXPECT_EQ(sections(Topology::kMlp),
+            "0 attention, 0 mlp routed, 1 attention, 1 mlp routed, 2 attention, 2 mlp routed");
+  EXPECT_EQ(c.routers(), 3);
 }
 
 TEST(Routing, EveryOtherBlockFromTheSecond) {

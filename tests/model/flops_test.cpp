@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <limits>
 
 #include "base/error.h"
@@ -116,18 +117,44 @@ TEST(ModelFlops, OfARoutedModelByHand) {
   EXPECT_EQ(model_flops(c, runs, runs).block[0].router, 0);
 }
 
+// The model above with its halves routed apart: the projections and the attention are of one choice, the MLP of
+// another, each with a router of its own; and with one half routed the other takes all rows.
+//   MLP of 7 rows 504   projections of 7 rows 672, attention 4 * (16 + 9) * 4 = 400
+TEST(ModelFlops, OfHalvesOfABlockByHand) {
+  ModelConfig c;
+  c.vocab_size = 5, c.hidden_size = 4, c.num_attention_heads = 2, c.num_key_value_heads = 1, c.intermediate_size = 3;
+  c.num_hidden_layers = 1;
+  c.routing.every = 1;
+  c.routing.capacity = {0.5};
+  const std::vector<int32_t> begin{0, 4, 7};
+  const CI32 runs{begin.data(), {3}};
+  const auto parts = [&](Topology topology) {
+    c.routing.topology = topology;
+    resolve(c, 4);
+    const ModelFlops flops = model_flops(c, runs, runs);
+    EXPECT_EQ(flops.block.size(), 2u);
+    EXPECT_EQ(flops.block[0].mlp + flops.block[1].projections + flops.block[1].attention, 0);
+    EXPECT_EQ(flops.forward(), 280 + flops.block[0].total() + flops.block[1].total());
+    return std::array{flops.block[0].projections, flops.block[0].attention, flops.block[0].router, flops.block[1].mlp,
+                      flops.block[1].router};
+  };
+  EXPECT_EQ(parts(Topology::kStaggered), (std::array<int64_t, 5>{288, 80, 56, 216, 56}));
+  EXPECT_EQ(parts(Topology::kAttention), (std::array<int64_t, 5>{288, 80, 56, 504, 0}));
+  EXPECT_EQ(parts(Topology::kMlp), (std::array<int64_t, 5>{672, 400, 0, 216, 56}));
+}
+
 // Of 7 rows at C = 0.125 top-k takes one, even spacing none.
 TEST(ModelFlops, CountTheRowsThatEachRouterChooses) {
   ModelConfig c = tiny_routed(0.125, 2);
-  EXPECT_EQ(chosen_rows(c, 0, 7), 7);
-  EXPECT_EQ(chosen_rows(c, 1, 7), 1);
-  EXPECT_EQ(chosen_rows(c, 1, 16), 2);
+  EXPECT_EQ(chosen_rows(c, c.section(0), 7), 7);
+  EXPECT_EQ(chosen_rows(c, c.section(1), 7), 1);
+  EXPECT_EQ(chosen_rows(c, c.section(1), 16), 2);
   c.routing.causal = Causal::kNone;
   c.routing.router = Router::kFirst;
-  EXPECT_EQ(chosen_rows(c, 1, 7), 1);
+  EXPECT_EQ(chosen_rows(c, c.section(1), 7), 1);
   c.routing.router = Router::kSpaced;
-  EXPECT_EQ(chosen_rows(c, 1, 7), 0);
-  EXPECT_EQ(chosen_rows(c, 1, 17), 2);
+  EXPECT_EQ(chosen_rows(c, c.section(1), 7), 0);
+  EXPECT_EQ(chosen_rows(c, c.section(1), 17), 2);
   EXPECT_EQ(model_flops(c, 2, 17).block[1].rows, 4);
 }
 

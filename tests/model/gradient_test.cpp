@@ -20,7 +20,7 @@ struct Derivative {
 // What row n adds to the loss of the step: cross-entropy, router's BCE, square of its score, predictor's BCE.
 Var row_objective(const Outcome<Var>& out, size_t n, const ModelConfig& c, const StepScale& scale) {
   Var sum = out.loss[n] / Var(double(scale.targets));
-  const double layers = double(std::max<int64_t>(1, c.routed_blocks())) * double(scale.rows);
+  const double layers = double(std::max<int64_t>(1, c.routers())) * double(scale.rows);
   for (size_t l = 0; l < out.score.size(); l++) {
     if (c.routing.causal == Causal::kBce && !out.score_bce[l].empty())
       sum += out.score_bce[l][n] * Var(c.routing.aux_weight / layers);
@@ -38,10 +38,10 @@ Var run_objective(const Outcome<Var>& out, const std::vector<int32_t>& run_begin
     Var mean = 0.0;
     const int32_t begin = run_begin[run], end = run_begin[run + 1];
     for (int32_t n = begin; n < end; n++) mean += reference::sigmoid(out.score[l][size_t(n)]);
-    const Var distance = mean / Var(double(end - begin)) - Var(c.capacity(int64_t(l)));
+    const Var distance = mean / Var(double(end - begin)) - Var(c.capacity(c.section(int64_t(l))));
     sum += distance * distance * Var(c.routing.balance_weight);
   }
-  return sum / Var(double(c.routed_blocks()) * double(run_begin.size() - 1));
+  return sum / Var(double(c.routers()) * double(run_begin.size() - 1));
 }
 
 // What a capacity run adds with experts: the balance loss, or the cross-entropy of the experts' causal rule.

@@ -92,7 +92,7 @@ TEST_P(Planned, RowsAddUp) {
     sum.parameters += row.parameters;
     sum.activation_bytes += row.activation_bytes;
     sum.model_flops += row.model_flops;
-    EXPECT_GT(row.activation_bytes, 0) << row.block;
+    EXPECT_GT(row.activation_bytes, 0) << row.section.name();
   }
   EXPECT_EQ(sum.parameters, table.total.parameters);
   EXPECT_EQ(sum.activation_bytes, table.total.activation_bytes);

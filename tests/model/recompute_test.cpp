@@ -26,8 +26,8 @@ TEST_P(Recomputed, StepHasTheSameBits) {
   for (int64_t step = 0; step < 2; step++) {  // the second finds what the first left in the shared buffers
     EXPECT_EQ(kept.step(batch, {.step = step}), again.step(batch, {.step = step}));
     expect_same_bits(kept.acts.loss.data, again.acts.loss.data, batch.rows(), "loss");
-    for (int64_t l = 0; l < kept.config.num_hidden_layers; l++) {
-      if (!kept.config.routed(l)) continue;
+    for (int64_t l = 0; l < kept.config.sections(); l++) {
+      if (!kept.config.section(l).routed) continue;
       EXPECT_EQ(kept.chosen(l), again.chosen(l)) << l;
       EXPECT_EQ(kept.router(l).auxiliary_sum, again.router(l).auxiliary_sum) << l;
     }

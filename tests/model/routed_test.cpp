@@ -41,8 +41,8 @@ class GateArray : public ::testing::Test {
     return y;
   }
   BlockContext context() {
-    return {model_.config, model_.weights.weights().block[1], model_.products.block(1), model_.acts.rope,
-            model_.acts.scratch};
+    return {model_.config,    model_.config.section(1), model_.weights.weights().block[1], model_.products.block(1),
+            model_.acts.rope, model_.acts.scratch};
   }
   TinyModel model_{tiny_routed(1.0), {.sequences = 2, .T = 9}};
   TinyBatch batch_{random_sequences({9, 6}, model_.config.vocab_size), model_.config};
@@ -102,9 +102,9 @@ void expect_values(const float* got, const std::vector<double>& want, double cou
 void expect_equals_reference(TinyModel& model, const TinyBatch& batch, bool by_top_k) {
   const reference::Outcome<double> want = run_reference(model, batch);
   const double count = roundings(model.config, batch.rows());
-  for (int64_t l = 0; l < model.config.num_hidden_layers; l++) {
-    if (!model.config.routed(l)) continue;
-    const std::string where = "block " + std::to_string(l);
+  for (int64_t l = 0; l < model.config.sections(); l++) {
+    if (!model.config.section(l).routed) continue;
+    const std::string where = model.config.section(l).name();
     const auto& score = want.score[size_t(l)];
     expect_values(model.router(l).score.data, score, count, where + " score");
     std::vector<double> gate;
@@ -113,7 +113,7 @@ void expect_equals_reference(TinyModel& model, const TinyBatch& batch, bool by_t
     const RoutingConfig& routing = model.config.routing;
     if (!by_top_k || routing.router == Router::kSpaced || routing.choice == Choice::kToken) continue;
     EXPECT_EQ(choices_of(model, batch.rows())[size_t(l)].chosen,
-              reference::top_k(score, batch.capacity_begin(), model.config.capacity(l)))
+              reference::top_k(score, batch.capacity_begin(), model.config.capacity(model.config.section(l))))
         << where;
   }
   expect_values(model.acts.x.data, want.x.back(), count, "x");
@@ -165,8 +165,9 @@ TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
   TinyModel model(tiny_routed(), {.sequences = 1, .T = 8});
   std::vector<int32_t> none_begin{0, 0};
   BlockActs& acts = model.acts.block[1];
-  const BlockContext context{model.config, model.weights.weights().block[1], model.products.block(1), model.acts.rope,
-                             model.acts.scratch};
+  const BlockContext context{
+      model.config,    model.config.section(1), model.weights.weights().block[1], model.products.block(1),
+      model.acts.rope, model.acts.scratch};
   const Buffer x = random_buffer({8, model.config.hidden_size}, 2);
   int32_t unused = 0;
   const RowList none{{&unused, {0}}, {&unused, {0}}, {none_begin.data(), {2}}, 0};
@@ -176,7 +177,8 @@ TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
   std::fill_n(acts.router.dscore.data, 8, 0.0f);
   Buffer dx = random_buffer({8, model.config.hidden_size}, 4);
   const Buffer before = dx;
-  const RouterContext router{model.config, 1, context.weights.router, context.products.fc1, model.acts.scratch};
+  const RouterContext router{model.config, model.config.section(1), context.weights.router, context.products.fc1,
+                             model.acts.scratch};
   routed_backward(dx, router, gradient.router, acts.router, acts.delta.slice(0, 0), acts.saved.slice(0, 0), {},
                   [&](F32 ddelta) { return block_backward(context, acts, gradient, ddelta); });
   for (size_t i = 0; i < model.gradient.list().size(); i++)

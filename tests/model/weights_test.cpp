@@ -111,11 +111,33 @@ TEST(Weights, OfMatricesDecayAndNoOthers) {
   }
 }
 
+// Routers of halves stand under the name of the half; all other names are the same whatever the topology.
+TEST(Weights, OfHalvesHaveTheNamesOfTheirBlock) {
+  const auto names = [](Topology topology) {
+    ModelConfig c = tiny_routed();
+    c.routing.topology = topology;
+    c.routing.router_bias = true;
+    std::vector<std::string> routers;
+    const WeightSet set(c, Allocate::kNo);
+    for (const WeightInfo& info : set.list())
+      if (info.kind == Kind::kRouter) routers.push_back(info.name);
+    return routers;
+  };
+  const std::string block = "model.layers.1.";
+  EXPECT_EQ(names(Topology::kJoint), (std::vector{block + "router.weight", block + "router.bias"}));
+  EXPECT_EQ(names(Topology::kStaggered),
+            (std::vector{block + "self_attn.router.weight", block + "self_attn.router.bias",
+                         block + "mlp.router.weight", block + "mlp.router.bias"}));
+  EXPECT_EQ(names(Topology::kAttention),
+            (std::vector{block + "self_attn.router.weight", block + "self_attn.router.bias"}));
+  EXPECT_EQ(names(Topology::kMlp), (std::vector{block + "mlp.router.weight", block + "mlp.router.bias"}));
+}
+
 TEST(Weights, KnowTheirBlockAndWhatTheyAre) {
   const WeightSet set(with_predictor());
   for (const WeightInfo& info : set.list()) {
     const bool in_0 = info.name.starts_with("model.layers.0."), in_1 = info.name.starts_with("model.layers.1.");
-    EXPECT_EQ(info.block, in_0 ? 0 : in_1 ? 1 : -1) << info.name;
+    EXPECT_EQ(info.section, in_0 ? 0 : in_1 ? 1 : -1) << info.name;
     EXPECT_EQ(info.bias, info.name.ends_with("bias")) << info.name;
   }
 }

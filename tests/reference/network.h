@@ -30,6 +30,7 @@ struct NetworkShape {
   GateForm gate = GateForm::kRaw;
   bool normed_router = false;
   bool experts_over_their_sum = false;
+  int64_t lookback = 0;  // blocks: the predictor reads the input of an earlier one
 };
 
 // Weights by the names of the files, row-major.
@@ -41,8 +42,12 @@ struct Row {
   int32_t token, target, position, segment;
 };
 
-// What a routed block is told: who is chosen. `score` is for routers without weights (random ones).
+// What lies between two residual adds: a block, or the half of one.
+enum class Half { kNone, kAttention, kMlp };
+// What a section is told: who is chosen, if it is routed. `score` is for routers without weights (random ones).
 struct Choice {
+  int64_t block = 0;
+  Half half = Half::kNone;
   bool routed = false;
   std::vector<bool> chosen;                    // (N)
   Vec<double> score;                           // (N), or empty: <w, x> + b
@@ -57,12 +62,12 @@ struct ExpertScores {
 
 template <class T>
 struct Outcome {
-  std::vector<Vec<T>> score, gate;       // per block (N); empty in dense blocks
-  std::vector<Vec<T>> score_bce;         // per block (N): BCE of the router's score against the choice
-  std::vector<Vec<T>> predicted;         // per block (N): the predictor's logit
-  std::vector<Vec<T>> predictor_bce;     // per block (N)
-  std::vector<ExpertScores<T>> experts;  // per block
-  std::vector<Vec<T>> x;                 // per block (N*D): the residual stream after it
+  std::vector<Vec<T>> score, gate;       // per section (N); empty in dense ones
+  std::vector<Vec<T>> score_bce;         // per section (N): BCE of the router's score against the choice
+  std::vector<Vec<T>> predicted;         // per section (N): the predictor's logit
+  std::vector<Vec<T>> predictor_bce;     // per section (N)
+  std::vector<ExpertScores<T>> experts;  // per section
+  std::vector<Vec<T>> x;                 // per section (N*D): the residual stream after it
   Vec<T> loss, entropy;                  // (N), nats
 };
 
@@ -208,11 +213,9 @@ Vec<T> experts_mlp(const Vec<T>& h, const std::string& prefix, const NamedWeight
   return m;
 }
 
-// a + m, what the block adds to its rows before any gate
 template <class T>
-Vec<T> block_delta(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, const std::vector<Row>& rows,
-                   const std::vector<bool>& chosen, const NetworkShape& s, const Choice& choice,
-                   ExpertScores<T>& experts) {
+Vec<T> attention_delta(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w,
+                       const std::vector<Row>& rows, const std::vector<bool>& chosen, const NetworkShape& s) {
   const int64_t N = int64_t(rows.size());
   const auto weight = [&](const char* name) -> const Vec<T>& { return w.at(prefix + name + ".weight"); };
   const Vec<T> h1 = rms_norm(x, weight("input_layernorm"), s.eps);
@@ -220,13 +223,28 @@ Vec<T> block_delta(const Vec<T>& x, const std::string& prefix, const NamedWeight
   const Vec<T> v = product(h1, weight("self_attn.v_proj"), N);
   rotate(q, rows, s);
   rotate(k, rows, s);
-  const Vec<T> a = product(attention(q, k, v, rows, chosen, s), weight("self_attn.o_proj"), N);
+  return product(attention(q, k, v, rows, chosen, s), weight("self_attn.o_proj"), N);
+}
 
-  const Vec<T> h2 = rms_norm(sum_of(x, a), weight("post_attention_layernorm"), s.eps);
+template <class T>
+Vec<T> mlp_delta(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, int64_t N, const NetworkShape& s,
+                 const Choice& choice, ExpertScores<T>& experts) {
+  const auto weight = [&](const char* name) -> const Vec<T>& { return w.at(prefix + name + ".weight"); };
+  const Vec<T> h2 = rms_norm(x, weight("post_attention_layernorm"), s.eps);
   if (w.contains(prefix + "block_sparse_moe.gate.weight"))
-    return sum_of(a,
-                  experts_mlp(h2, prefix + "block_sparse_moe.", w, N, choice.taken, s.experts_over_their_sum, experts));
-  return sum_of(a, swiglu_mlp(h2, weight("mlp.gate_proj"), weight("mlp.up_proj"), weight("mlp.down_proj"), N));
+    return experts_mlp(h2, prefix + "block_sparse_moe.", w, N, choice.taken, s.experts_over_their_sum, experts);
+  return swiglu_mlp(h2, weight("mlp.gate_proj"), weight("mlp.up_proj"), weight("mlp.down_proj"), N);
+}
+
+// What the section adds to its rows before any gate: a + m of a whole block.
+template <class T>
+Vec<T> section_delta(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, const std::vector<Row>& rows,
+                     const std::vector<bool>& chosen, const NetworkShape& s, const Choice& choice,
+                     ExpertScores<T>& experts) {
+  const int64_t N = int64_t(rows.size());
+  if (choice.half == Half::kMlp) return mlp_delta(x, prefix, w, N, s, choice, experts);
+  const Vec<T> a = attention_delta(x, prefix, w, rows, chosen, s);
+  return choice.half == Half::kAttention ? a : sum_of(a, mlp_delta(sum_of(x, a), prefix, w, N, s, choice, experts));
 }
 
 // ---- routing
@@ -304,14 +322,20 @@ Outcome<T> network(const NetworkShape& s, const NamedWeights<T>& w, const std::v
     for (int64_t d = 0; d < s.D; d++) x.push_back(w.at("model.embed_tokens.weight")[size_t(row.token * s.D + d)]);
 
   Outcome<T> out;
-  for (int64_t l = 0; l < s.L; l++) {
-    const std::string prefix = "model.layers." + std::to_string(l) + ".";
-    const Choice& choice = choices[size_t(l)];
+  std::vector<Vec<T>> block_input;
+  for (const Choice& choice : choices) {
+    if (choice.half != Half::kMlp) block_input.push_back(x);
+    const std::string prefix = "model.layers." + std::to_string(choice.block) + ".";
+    const std::string router = prefix + (choice.half == Half::kAttention ? "self_attn."
+                                         : choice.half == Half::kMlp     ? "mlp."
+                                                                         : "");
     const std::vector<bool> chosen = choice.routed ? choice.chosen : std::vector<bool>(size_t(N), true);
     Vec<T> score, gate, score_bce, predicted, predictor_bce;
     if (choice.routed) {
-      score = scores_of(x, prefix, w, choice, N, s);
-      if (w.contains(prefix + "predictor.fc1.weight")) predicted = predictor(x, prefix + "predictor.", w, N);
+      score = scores_of(x, router, w, choice, N, s);
+      const int64_t read = choice.block - std::min(s.lookback, choice.block);
+      if (w.contains(router + "predictor.fc1.weight"))
+        predicted = predictor(s.lookback > 0 ? block_input[size_t(read)] : x, router + "predictor.", w, N);
       for (size_t n = 0; n < size_t(N); n++) {
         gate.push_back(gate_of(score[n], s.gate));
         score_bce.push_back(binary_cross_entropy(score[n], chosen[n]));
@@ -319,7 +343,7 @@ Outcome<T> network(const NetworkShape& s, const NamedWeights<T>& w, const std::v
       }
     }
     ExpertScores<T> experts;
-    const Vec<T> delta = block_delta(x, prefix, w, rows, chosen, s, choice, experts);
+    const Vec<T> delta = section_delta(x, prefix, w, rows, chosen, s, choice, experts);
     for (int64_t n = 0; n < N; n++)
       for (int64_t d = 0; d < s.D && chosen[size_t(n)]; d++) {
         const size_t i = size_t(n * s.D + d);

@@ -114,6 +114,64 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.capacity_schedule = CapacitySchedule::kCosine;
     c.routing.capacity_last = 0.25;
   });
+  const auto topology = [](Topology t) {
+    return [t](ModelConfig& c) {
+      c.routing.topology = t;
+      c.routing.aux_weight = 0.7;
+    };
+  };
+  add("Staggered", routed, ragged, topology(Topology::kStaggered));
+  add("StaggeredPredictor", routed, even, [&](auto& c) {
+    topology(Topology::kStaggered)(c);
+    c.routing.causal = Causal::kPredictor;
+    c.routing.predictor_width = 5;
+    c.routing.gate = Gate::kTanh;
+  });
+  const auto looking_back = [](int64_t blocks) {
+    return [blocks](ModelConfig& c) {
+      c.routing.causal = Causal::kPredictor;
+      c.routing.predictor_width = 5;
+      c.routing.predictor_lookback = blocks;
+    };
+  };
+  add("PredictorLooksBack", routed, ragged, looking_back(1));
+  add("PredictorsOfEveryBlockLookBackTwo", routed, packed, [&](auto& c) {
+    looking_back(2)(c);
+    c.routing.every = 1;
+    c.routing.router_input = RouterInput::kNormed;
+  });
+  add("StaggeredPredictorsLookBack", routed, ragged, [&](auto& c) {
+    looking_back(1)(c);
+    c.routing.topology = Topology::kStaggered;
+    c.routing.every = 1;
+  });
+  add("StaggeredEveryBlockNormedDocuments", routed, packed, [&](auto& c) {
+    topology(Topology::kStaggered)(c);
+    c.routing.every = 1;
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+  });
+  add("StaggeredRandom", routed, ragged, [](auto& c) {
+    c.routing.topology = Topology::kStaggered;
+    c.routing.router = Router::kRandom;
+    c.routing.causal = Causal::kNone;
+  });
+  add("StaggeredTokenChoice", routed, ragged, [&](auto& c) {
+    token_choice(c);
+    c.routing.topology = Topology::kStaggered;
+    c.routing.balance_weight = 3;
+  });
+  add("AttentionOnly", routed, ragged, topology(Topology::kAttention));
+  add("MlpOnly", routed, ragged, [&](auto& c) {
+    topology(Topology::kMlp)(c);
+    c.routing.gate = Gate::kSigmoid;
+    c.routing.router_bias = true;
+  });
+  add("MlpOnlyThresholdLastBlock", routed, even, [&](auto& c) {
+    topology(Topology::kMlp)(c);
+    c.routing.blocks = {2};
+    c.routing.causal = Causal::kThreshold;
+  });
   const auto experts = [](int64_t E, int64_t per_token) {
     return [=](ModelConfig& c) {
       c.experts.experts = E;
@@ -166,6 +224,19 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.causal = Causal::kPredictor;
     c.routing.predictor_width = 5;
     c.routing.gate = Gate::kTanh;
+  });
+  add("StaggeredExperts", routed, ragged, [&](auto& c) {
+    experts(3, 2)(c);
+    topology(Topology::kStaggered)(c);
+  });
+  add("RoutedMlpsOfExpertsThatChoose", tiny_routed(0.5), even, [&](auto& c) {
+    expert_choice(c);
+    topology(Topology::kMlp)(c);
+    c.routing.gate = Gate::kSigmoid;
+  });
+  add("RoutedAttentionBesideExperts", routed, ragged, [&](auto& c) {
+    experts(3, 1)(c);
+    topology(Topology::kAttention)(c);
   });
   add("StagedModeDropping", tiny_routed(0.5), packed, [&](auto& c) {
     experts(2, 1)(c);

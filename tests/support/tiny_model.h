@@ -189,7 +189,7 @@ struct TinyModel {
       all.insert(all.end(), gradient.at(i).data, gradient.at(i).data + gradient.at(i).numel());
     return all;
   }
-  // The rows that block l chose in the last pass.
+  // The rows that section l chose in the last pass.
   std::vector<int32_t> chosen(int64_t l) {
     const CI32 index = router(l).list.index;
     return {index.data, index.data + router(l).list.rows};
@@ -228,7 +228,8 @@ inline reference::NetworkShape reference_shape(const ModelConfig& c) {
           .tied = c.tie_word_embeddings,
           .gate = reference::GateForm(int(c.routing.gate)),
           .normed_router = c.norms_router_input(),
-          .experts_over_their_sum = c.has_experts() && !c.experts_choose() && c.experts.per_token == 2};
+          .experts_over_their_sum = c.has_experts() && !c.experts_choose() && c.experts.per_token == 2,
+          .lookback = c.routing.predictor_lookback};
 }
 
 inline reference::NamedWeights<double> reference_weights(const WeightSet& set) {
@@ -243,6 +244,7 @@ inline std::vector<std::vector<reference::Taken>> taken_of(TinyModel& model, int
   std::vector<std::vector<reference::Taken>> taken;
   if (!model.config.has_experts()) return taken;
   taken.resize(size_t(N));
+  if (!model.config.section(l).mlp()) return taken;
   const BlockActs& b = model.acts.block[size_t(l)];
   const int64_t O = model.config.experts.outputs();
   for (int64_t s = 0; s < b.list.rows; s++)
@@ -259,8 +261,13 @@ inline std::vector<std::vector<reference::Taken>> taken_of(TinyModel& model, int
 // What the model's last pass chose. Scores are handed over only where they are no function of the weights.
 inline std::vector<reference::Choice> choices_of(TinyModel& model, int64_t N) {
   std::vector<reference::Choice> choices;
-  for (int64_t l = 0; l < model.config.num_hidden_layers; l++) {
-    reference::Choice choice{.routed = model.config.routed(l), .chosen = std::vector<bool>(size_t(N)), .score = {}};
+  for (int64_t l = 0; l < model.config.sections(); l++) {
+    const Section section = model.config.section(l);
+    reference::Choice choice{.block = section.block,
+                             .half = reference::Half(int(section.part)),
+                             .routed = section.routed,
+                             .chosen = std::vector<bool>(size_t(N)),
+                             .score = {}};
     choice.taken = taken_of(model, l, N);
     if (choice.routed) {
       for (const int32_t n : model.chosen(l)) choice.chosen[size_t(n)] = true;

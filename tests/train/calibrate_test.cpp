@@ -75,7 +75,7 @@ TEST_P(Calibrated, shares_are_the_targets_and_top_k_stays) {
   ASSERT_EQ(c.layer.size(), 2u);
   const double rows = double(c.after.rows);
   for (size_t i = 0; i < 2; i++) {
-    EXPECT_EQ(c.layer[i].block, int64_t(2 * i + 1));
+    EXPECT_EQ(c.layer[i].section.block, int64_t(2 * i + 1));
     EXPECT_NEAR(c.layer[i].after, shares[i], 20 / rows);  // rows of equal text before them tie
     EXPECT_EQ(c.layer[i].before, c.before.layer[i].share());
     EXPECT_NE(model.weights.weights().block[size_t(2 * i + 1)].router.offset[0], 0);
@@ -102,7 +102,7 @@ TEST(Calibrate, refuses_other_numbers_of_shares) {
   config.routing.router_offset = true;
   Model model(config);
   Evaluator evaluator(config, corpus_of(run).train, {.T = 24, .B = 3});
-  expect_in(error_of([&] { calibrate(model, evaluator, std::vector<double>{0.5}); }).what(), "1 shares for 2 routed");
+  expect_in(error_of([&] { calibrate(model, evaluator, std::vector<double>{0.5}); }).what(), "1 shares for 2 routers");
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ void expect_same(const Evaluation& a, const Evaluation& b) {
   EXPECT_EQ(a.rows, b.rows);
   ASSERT_EQ(a.layer.size(), b.layer.size());
   for (size_t i = 0; i < a.layer.size(); i++) {
-    EXPECT_EQ(a.layer[i].block, b.layer[i].block);
+    EXPECT_EQ(a.layer[i].section.index, b.layer[i].section.index);
     EXPECT_EQ(a.layer[i].routed, b.layer[i].routed);
     EXPECT_EQ(a.layer[i].rows, b.layer[i].rows);
     EXPECT_EQ(a.layer[i].agreement.rows, b.layer[i].agreement.rows);

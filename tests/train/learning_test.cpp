@@ -113,8 +113,8 @@ TEST_P(Shares, lie_near_the_capacity_after_500_steps) {
   ASSERT_TRUE(run.result.final_eval->causal);
   ASSERT_EQ(run.result.final_eval->causal->layer.size(), 2u);
   for (const LayerRouting& layer : run.result.final_eval->causal->layer) {
-    EXPECT_GE(layer.share(), 0.125 / 3) << "block " << layer.block;
-    EXPECT_LE(layer.share(), 0.125 * 3) << "block " << layer.block;
+    EXPECT_GE(layer.share(), 0.125 / 3) << layer.section.name();
+    EXPECT_LE(layer.share(), 0.125 * 3) << layer.section.name();
   }
 }
 

@@ -43,6 +43,17 @@ const ResumeCase kCases[] = {
        c.model.routing.gate = Gate::kSigmoid;
        c.model.routing.causal = Causal::kNone;
      }},
+    {"StaggeredThreshold",
+     [](RunConfig& c) {
+       c.model.routing.topology = Topology::kStaggered;
+       c.model.routing.causal = Causal::kThreshold;
+     }},
+    {"AttentionOnlyPredictor",
+     [](RunConfig& c) {
+       c.model.routing.topology = Topology::kAttention;
+       c.model.routing.causal = Causal::kPredictor;
+     }},
+    {"MlpOnly", [](RunConfig& c) { c.model.routing.topology = Topology::kMlp; }},
     {"RandomRouter",
      [](RunConfig& c) {
        c.model.routing.router = Router::kRandom;

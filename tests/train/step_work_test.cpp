@@ -38,7 +38,7 @@ class Expected {
     for (int64_t l = 0; l < c.num_hidden_layers; l++) {
       const int64_t S = c.routed(l) ? B * capacity_rows(c.capacity(l), T) : N_;
       block(S, T, c.routed(l));
-      if (c.norms_router_input()) add("restore_rows", S * D + kept(S * D) + (c.routed(l) ? S : 0));
+      if (c.restores_stream()) add("restore_rows", S * D + kept(S * D) + (c.routed(l) ? S : 0));
       if (c.routed(l)) router(S);
       const bool last = l + 1 == c.num_hidden_layers;  // its buffers still hold it
       if (memory.recompute == Recompute::kBlocks && !last) block_again(S, T, c.routed(l));

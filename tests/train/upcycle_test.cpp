@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "model/names.h"
 #include "model/network.h"
 #include "support/compare.h"
 #include "train/start_from.h"
@@ -58,6 +59,19 @@ TEST_F(Upcycled, computes_what_the_dense_model_does_to_the_bit) {
     EXPECT_EQ(model->config().routing.capacity, std::vector<double>{0.125});
     EXPECT_EQ(look(*model, {}), want);
     EXPECT_EQ(look(*model, {.by = SelectBy::kCausal}), want);
+  }
+}
+
+// (x + a) + m is not x + (a + m): routed by halves the model starts within rounding of the dense one.
+TEST_F(Upcycled, by_halves_computes_what_the_dense_model_does_within_rounding) {
+  Model dense(trainer_->model().config());
+  copy_weights(dense.weights, trainer_->model().weights);
+  const std::vector<float> want = look(dense, {});
+  for (const Topology topology : {Topology::kStaggered, Topology::kAttention, Topology::kMlp}) {
+    const auto model = upcycle(dense, joint([&](auto& r) { r.topology = topology; }));
+    const std::vector<float> got = look(*model, {.by = SelectBy::kCausal});
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); i++) ASSERT_NEAR(got[i], want[i], 1e-4) << name_of(topology);
   }
 }
 
