@@ -44,7 +44,7 @@ def compare(program, folder):
     print(type(model).__name__)
 
     ours = isobath(program, "generate", folder, "--prompt", PASSAGE, "--temperature", "0", "-n", "48", "--ignore-eos",
-                   "--json")[0]
+                   "--json")["texts"][0]
     prompt = torch.tensor([ours["tokens"][: ours["prompt_tokens"]]])
     with torch.no_grad():
         theirs = prompt
