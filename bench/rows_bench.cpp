@@ -12,6 +12,8 @@
 #include "base/work.h"
 #include "ops/adamw.h"
 #include "ops/embedding.h"
+#include "ops/expert_choice.h"
+#include "ops/expert_router.h"
 #include "ops/residual_add.h"
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
@@ -251,6 +253,33 @@ void top_k(benchmark::State& state) {
   measure(state, [&] { select_top_k(list(index), list(chosen), a[0], view(begin), 0.125, list(scratch)); });
 }
 
+constexpr int64_t kExperts = 8;
+
+void expert_router(benchmark::State& state) {
+  const int64_t N = state.range(0), D = state.range(1);
+  const Arrays a{{N, kExperts}, {N, kExperts}, {N, D}, {N}, {D}, {kExperts, D}};
+  measure(state, [&] { expert_router_forward(a[0], a[1], {a[2], a[3], a[4]}, a[5]); });
+}
+void expert_router_back(benchmark::State& state) {
+  const int64_t N = state.range(0), D = state.range(1);
+  const Arrays a{{N, kExperts}, {N, D}, {N}, {D}, {kExperts, D}, {kGradChunks, kExperts * D}, {N, D}};
+  measure(state, [&] {
+    expert_router_backward_weight(add_to(a[4]), a[0], {a[1], a[2], a[3]}, a[5]);
+    expert_router_backward_input(add_to(a[6]), a[0], a[4]);
+  });
+}
+void choose_two_experts(benchmark::State& state) {
+  const int64_t N = state.range(0);
+  const Arrays a{{N, kExperts}, {N, kExperts}, {2 * N}};
+  std::vector<int32_t> place(size_t(N * kExperts)), row(size_t(2 * N)), begin(size_t(kExperts + 1)),
+      runs{0, int32_t(N)};
+  const ExpertLists lists{.place = {place.data(), {N, kExperts}},
+                          .row = {row.data(), {2 * N}},
+                          .begin = {begin.data(), {kExperts + 1}},
+                          .weight = a[2]};
+  measure(state, [&] { choose_by_token(lists, a[0], a[1], view(runs), {.per_row = 2}); });
+}
+
 void sizes(benchmark::internal::Benchmark* b) {
   b->Args({512, 384})->Args({4096, 384})->Args({131072, 384})->UseRealTime()->Unit(benchmark::kMicrosecond);
 }
@@ -281,6 +310,9 @@ BENCHMARK(embedding_back)->Apply(sizes);
 BENCHMARK(adamw)->Apply(sizes);
 BENCHMARK(gate)->Apply(rows);
 BENCHMARK(top_k)->Apply(rows);
+BENCHMARK(expert_router)->Apply(sizes);
+BENCHMARK(expert_router_back)->Apply(sizes);
+BENCHMARK(choose_two_experts)->Apply(rows);
 
 }  // namespace
 }  // namespace isobath

@@ -126,7 +126,7 @@ int run_train(const Arguments& a) {
 // What is measured: model, batch, how often.
 void add_sizes(CLI::App& command, Arguments& a) {
   const CLI::Range count(int64_t{1}, int64_t{1} << 20);
-  a.flags.add(command, {"model", "routing"}, defaults());
+  a.flags.add(command, {"model", "routing", "experts"}, defaults());
   command.add_option("--context", a.context, "tokens per sequence")->check(count)->capture_default_str();
   command.add_option("--batch", a.batch, "sequences per step")->check(count)->capture_default_str();
   command.add_option("--vocab-size", a.vocab_size, "entries of the vocabulary")->check(count)->capture_default_str();

@@ -34,6 +34,7 @@ std::string result_text(const char* name, const Evaluation& e, double bytes_per_
   if (bytes_per_token > 0) text += fmt::format(", {:.4f} bits/byte", e.loss / std::log(2.0) / bytes_per_token);
   text += fmt::format("  ({} tokens)\n", e.targets);
   for (const LayerRouting& l : e.layer) text += "  " + layer_line(l) + "\n";
+  for (const LayerExperts& l : e.experts) text += "  " + experts_line(l) + "\n";
   return text;
 }
 
@@ -66,7 +67,7 @@ LoaderOptions windows_of(const LoadedModel& loaded, const Arguments& a) {
 int run_eval(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
-  const bool routed = config.routed_blocks() > 0;
+  const bool routed = config.routed_blocks() > 0 || config.experts_differ();
   const bool causal = a.by != "topk" && routed && config.has_causal_rule();
   require(a.by != "causal" || !routed || config.has_causal_rule(),
           "{} was trained with causal = none and has no causal rule; evaluate it --by topk", a.model);

@@ -50,6 +50,7 @@ void print_trace(const Trace& trace, const Tokenizer& tokenizer, const Arguments
   std::printf("%s\n", depth_text(trace, tokenizer, trace.tokens(), use_colour(a.colour)).c_str());
   std::printf("%s\n\n", describe(trace).c_str());
   for (const TracedLayer& layer : trace.layer) std::printf("%s\n", layer_line(layer.routing).c_str());
+  for (const LayerExperts& layer : trace.experts) std::printf("%s\n", experts_line(layer).c_str());
   std::printf("\nrouter weights\n%s\n", router_weight_text(trace).c_str());
   const double correlation = trace.depth_entropy_correlation();
   if (std::isfinite(correlation))
@@ -57,6 +58,19 @@ void print_trace(const Trace& trace, const Tokenizer& tokenizer, const Arguments
                 static_cast<long long>(trace.tokens()));
   else
     std::printf("depth and entropy of the next token: no correlation, since every token went equally deep\n");
+}
+
+// How the rows of a model without routed blocks were given to experts: nothing to colour, but shares to tell.
+void print_experts(const LoadedModel& loaded, const Trace& trace) {
+  std::printf("%lld tokens, %s\n", static_cast<long long>(trace.tokens()),
+              routing_text(loaded.model->config()).c_str());
+  for (const LayerExperts& layer : trace.experts) std::printf("%s\n", experts_line(layer).c_str());
+}
+
+nlohmann::json experts_json(const Trace& trace) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const LayerExperts& layer : trace.experts) list.push_back(to_json(layer));
+  return list;
 }
 
 // Pieces are whole characters, of one token or more; the lists of a layer have an entry per token.
@@ -75,6 +89,7 @@ nlohmann::json trace_json(const Trace& trace, const Tokenizer& tokenizer) {
           {"entropy", trace.entropy},
           {"pieces", std::move(pieces)},
           {"layers", std::move(layers)},
+          {"experts", experts_json(trace)},
           {"depth_entropy_correlation", trace.depth_entropy_correlation()}};  // null where there is none
 }
 
@@ -85,7 +100,8 @@ void print_json(const nlohmann::json& json) {
 int run_inspect(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
-  if (config.routed_blocks() == 0) {
+  const bool routed = config.routed_blocks() > 0;
+  if (!routed && !config.has_experts()) {
     if (a.json) {
       print_json({{"blocks", config.num_hidden_layers}, {"layers", nlohmann::json::array()}});
       return 0;
@@ -97,14 +113,17 @@ int run_inspect(const Arguments& a) {
   const Selection how = selection(a, config);
   const std::string text = read_text(a);
   require(!text.empty(), "inspect: the text is empty; give --text, --file, or text on standard input");
+  require(routed || a.html.empty(), "inspect: --html draws routed blocks, and {} has none; leave it out", a.model);
   if (!a.html.empty()) require_writable(parent_folder(a.html));
   loaded.model->prepare(trace_rows(*loaded.model));
   const Inspection inspection{a.model, a.file.empty() ? "text" : a.file,
                               trace_text(*loaded.model, prompt_tokens(loaded.tokenizer, text), how)};
   if (a.json)
     print_json(trace_json(inspection.trace, loaded.tokenizer));
-  else
+  else if (routed)
     print_trace(inspection.trace, loaded.tokenizer, a);
+  else
+    print_experts(loaded, inspection.trace);
   if (a.html.empty()) return 0;
   replace_file(a.html, inspection_page(inspection, loaded.tokenizer));
   if (!a.json) std::printf("page: %s\n", a.html.c_str());

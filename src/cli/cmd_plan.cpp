@@ -140,7 +140,7 @@ int run_plan(const Arguments& a) {
   std::printf("%lld x %lld tokens per micro-batch, vocabulary %lld\n\n%s\n", static_cast<long long>(micro),
               static_cast<long long>(run.data.context), static_cast<long long>(config.vocab_size),
               table_text("model", config, table).c_str());
-  if (config.routed_blocks() > 0) {
+  if (config.routed_blocks() > 0 || config.has_experts()) {
     std::printf("%s\n", table_text("dense twin", dense, twin).c_str());
     const auto share = [](double part, double whole) { return fmt::format("{:.1f}%", 100 * part / whole); };
     std::printf("of the dense twin: FLOPs %s, activations %s, KV %s\n",
@@ -179,7 +179,7 @@ void add_plan(CLI::App& app, Run& run) {
   command->add_option("config", a->config, "TOML file")->required();
   command->add_option("--vocab-size", a->vocab_size, "instead of the tokenizer's")->check(above_0);
   command->add_flag("--json", a->json, "print a JSON object");
-  a->flags.add(*command, {"model", "routing", "data", "train"});
+  a->flags.add(*command, {"model", "routing", "experts", "data", "train"});
   command->callback([a, &run] { run = [a] { return run_plan(*a); }; });
 }
 

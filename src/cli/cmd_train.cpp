@@ -110,7 +110,7 @@ void add_train(CLI::App& app, Run& run) {
       ->check(finite)
       ->capture_default_str();
   command->add_flag("--quiet", a->quiet, "no banner");
-  a->flags.add(*command, {"model", "routing", "data", "train"});
+  a->flags.add(*command, {"model", "routing", "experts", "data", "train"});
   command->callback([a, &run] { run = [a] { return run_train(*a); }; });
 }
 

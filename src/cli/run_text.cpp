@@ -1,5 +1,7 @@
 #include "cli/run_text.h"
 
+#include <algorithm>
+
 #include "cli/terminal.h"
 #include "train/budget.h"
 #include "train/train_only.h"
@@ -28,6 +30,21 @@ LayerRouting together(const std::vector<LayerRouting>& layers) {
   return all;
 }
 
+// "experts: loss 1.02, busiest 1.3x, skipped 12.1%, dropped 0.3%": over all layers, but for the busiest expert
+std::string experts_summary(const std::vector<LayerExperts>& layers, double loss) {
+  LayerExperts all;
+  double busiest = 0;
+  for (const LayerExperts& l : layers) {
+    all += l;
+    busiest = std::max(busiest, l.busiest());
+  }
+  std::string text = fmt::format("experts: loss {:.3f}, busiest {:.2f}x", loss, busiest);
+  if (all.no_ops > 0) text += fmt::format(", skipped {}", percent(all.no_op_share()));
+  if (all.dropped > 0) text += fmt::format(", dropped {}", percent(all.dropped_share()));
+  if (all.agreement.rows > 0) text += fmt::format(", rule {} right", percent(all.agreement.accuracy()));
+  return text;
+}
+
 // base: what "always skip" would score.
 std::string agreement_text(const Agreement& a) {
   return fmt::format("accuracy {} (base {})  precision {}  recall {}", percent(a.accuracy()), percent(a.base_rate()),
@@ -50,8 +67,25 @@ const char* rule_name(const RoutingConfig& r) {
 
 }  // namespace
 
+namespace {
+
+// "8 experts, 2 per token"
+std::string experts_text(const ExpertsConfig& e) {
+  if (e.choice == Choice::kExpert)
+    return fmt::format("{} experts, each of {} of the rows, causal rule {}", e.experts, percent(e.capacity),
+                       name_of(e.causal));
+  std::string text = fmt::format("{} experts, {} per token", e.experts, e.per_token);
+  if (e.no_ops > 0) text += fmt::format(", {} {}", e.no_ops, e.no_ops == 1 ? "no-op" : "no-ops");
+  if (e.no_op_capacity > 0) text += fmt::format(" for at most {} of the rows", percent(e.no_op_capacity));
+  if (e.capacity_factor > 0) text += fmt::format(", capacity factor {:.4g}", e.capacity_factor);
+  return text;
+}
+
+}  // namespace
+
 std::string routing_text(const ModelConfig& c) {
-  if (c.routed_blocks() == 0) return "dense";
+  const std::string experts = c.has_experts() ? experts_text(c.experts) : "";
+  if (c.routed_blocks() == 0) return c.has_experts() ? "dense attention, " + experts : "dense";
   const RoutingConfig& r = c.routing;
   std::string blocks = fmt::format("every {} of {} blocks", ordinal(r.every), c.num_hidden_layers);
   if (r.start >= 0) blocks += fmt::format(" from block {}", r.start);
@@ -61,8 +95,8 @@ std::string routing_text(const ModelConfig& c) {
   if (r.capacity_schedule != CapacitySchedule::kConstant)
     capacity += fmt::format(" to {} ({})", percent(r.capacity_last), name_of(r.capacity_schedule));
   if (r.annealed != 1) capacity += fmt::format(" ({} of the way from 1)", percent(r.annealed));
-  return fmt::format("{}, {}, capacity {}, {} gate, {} router, causal rule {}", name_of(r.topology), blocks, capacity,
-                     name_of(r.gate), name_of(r.router), rule_name(r));
+  return fmt::format("{}, {}, capacity {}, {} gate, {} router, causal rule {}{}", name_of(r.topology), blocks, capacity,
+                     name_of(r.gate), name_of(r.router), rule_name(r), experts.empty() ? "" : "; " + experts);
 }
 
 std::string banner(const Trainer& trainer, const Corpus& corpus, const MachinePeak& peak) {
@@ -112,7 +146,17 @@ std::string step_line(const StepRecord& r) {
     if (all.dropped > 0) text += fmt::format(" ({} dropped)", percent(double(all.dropped) / double(all.rows)));
     if (all.agreement.rows > 0) text += "  " + agreement_text(all.agreement);
   }
+  if (!r.experts.empty()) text += "  " + experts_summary(r.experts, r.expert_loss);
   return text + fmt::format("  norm {:.2f}  lr {:.2e}", r.norm.model, r.learning_rate);
+}
+
+std::string experts_line(const LayerExperts& l) {
+  std::string text = fmt::format("block {:>3}  experts", l.block);
+  for (size_t e = 0; e < l.expert_rows.size(); e++) text += fmt::format(" {:>6}", percent(l.share(e)));
+  if (l.no_ops > 0) text += fmt::format("  skipped {:>6}", percent(l.no_op_share()));
+  if (l.dropped > 0) text += fmt::format("  dropped {:>6}", percent(l.dropped_share()));
+  if (l.agreement.rows > 0) text += "  " + agreement_text(l.agreement);
+  return text;
 }
 
 std::string padded_name(const Section& section) {
@@ -130,9 +174,11 @@ std::string layer_line(const LayerRouting& l) {
 }
 
 std::string eval_line(const EvalRecord& r) {
-  if (r.top_k.layer.empty()) return fmt::format("step {}  validation loss {:.4f}", r.step, r.top_k.loss);
-  std::string text = fmt::format("step {}  validation loss {:.4f} (top-k)", r.step, r.top_k.loss);
+  std::string text = fmt::format("step {}  validation loss {:.4f}", r.step, r.top_k.loss);
+  if (!r.top_k.layer.empty() || r.causal) text += r.top_k.layer.empty() ? " (as in training)" : " (top-k)";
   if (r.causal) text += fmt::format("  {:.4f} (causal rule)", r.causal->loss);
+  for (const LayerExperts& l : (r.causal ? *r.causal : r.top_k).experts) text += "\n  " + experts_line(l);
+  if (r.top_k.layer.empty()) return text;
   const LayerRouting all = together(r.top_k.layer);
   if (all.agreement.rows > 0) text += "\n  rule: " + agreement_text(all.agreement);
   if (r.causal) {

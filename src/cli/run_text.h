@@ -17,6 +17,8 @@ std::string eval_line(const EvalRecord& record);
 std::string routing_text(const ModelConfig& config);
 // share and agreement of one layer: "block 3  share 12.1%  accuracy 96.4% (base 87.5%)  precision ..."
 std::string layer_line(const LayerRouting& layer);
+// share of rows by expert: "block 3  experts 24.1% 30.2% ...  skipped 3.1%  dropped 0.4%"
+std::string experts_line(const LayerExperts& experts);
 std::string padded_name(const Section& section);  // as wide as those of the other sections of its kind
 
 }  // namespace isobath::cli

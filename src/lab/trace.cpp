@@ -58,7 +58,7 @@ Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Sele
   require(!tokens.empty(), "trace: the text is empty");
   const ModelConfig& config = model.config();
   const int64_t T = trace_rows(model);
-  Trace trace{.by = how.by, .sections{}, .window = T, .token{}, .entropy{}, .layer{}};
+  Trace trace{.by = how.by, .sections{}, .window = T, .token{}, .entropy{}, .layer{}, .experts{}};
   trace.token.assign(tokens.begin(), tokens.end());
   for (int64_t l = 0; l < config.sections(); l++) trace.sections.push_back(config.section(l));
   for (const Section& section : trace.sections)
@@ -80,6 +80,7 @@ Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Sele
     forward_blocks(model.weights.weights(), *model.products, acts, config, batch, how);
     forward_loss(model.weights.weights(), *model.products, acts, config, batch);
     record(trace, config, acts, batch.rows());
+    add_experts(trace.experts, config, acts);
     if (how.by == SelectBy::kCausal) {
       Selection top_k = how;
       top_k.by = SelectBy::kTopK;

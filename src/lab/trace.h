@@ -31,11 +31,12 @@ struct TracedLayer {
 
 struct Trace {
   SelectBy by = SelectBy::kTopK;
-  std::vector<Section> sections;   // of the model, the dense ones too
-  int64_t window = 0;              // tokens that were read together
-  std::vector<int32_t> token;      // (N)
-  std::vector<float> entropy;      // (N) of the prediction of the next token, nats
-  std::vector<TracedLayer> layer;  // routed sections
+  std::vector<Section> sections;      // of the model, the dense ones too
+  int64_t window = 0;                 // tokens that were read together
+  std::vector<int32_t> token;         // (N)
+  std::vector<float> entropy;         // (N) of the prediction of the next token, nats
+  std::vector<TracedLayer> layer;     // routed sections
+  std::vector<LayerExperts> experts;  // of the blocks, if they have experts
 
   int64_t tokens() const { return int64_t(token.size()); }
   int64_t depth(int64_t n) const;            // routed sections that token n went through

@@ -20,6 +20,29 @@ int64_t planned_rows(const ModelConfig& c, int64_t l, const BatchLimits& limits,
   return limits.sequences * std::min(limits.T, most);
 }
 
+namespace {
+
+// Of a sequence of T rows that is cut into so many runs.
+int64_t most_assignments(const ExpertsConfig& e, int64_t T, int64_t runs) {
+  if (e.choice == Choice::kExpert) {
+    if (runs == 1) return e.experts * capacity_rows(e.capacity, T);
+    return e.experts * std::min(T, int64_t(std::floor(e.capacity * double(T) + 1e-9)) + runs);
+  }
+  if (e.capacity_factor == 0) return e.per_token * T;
+  const double kept = e.capacity_factor * double(e.per_token) * double(T);
+  return std::min(e.per_token * T, int64_t(kept) + (e.experts + 1) * runs);
+}
+
+}  // namespace
+
+int64_t planned_assignments(const ModelConfig& c, int64_t l, const BatchLimits& limits, Purpose purpose) {
+  const ExpertsConfig& e = c.experts;
+  const int64_t S = planned_rows(c, l, limits, purpose);
+  if (purpose == Purpose::kForward) return S * (c.experts_choose() ? e.experts : e.per_token);
+  const int64_t runs = c.routing.capacity_scope == Scope::kSequence ? 1 : limits.max_documents;
+  return limits.sequences * most_assignments(e, S / limits.sequences, runs);
+}
+
 int64_t head_chunk(const ModelConfig& c, int64_t rows) {
   constexpr int64_t kLogits = int64_t{1} << 20;  // 4 MB: stays in cache between product, softmax and product
   const int64_t chunk = std::clamp<int64_t>(kLogits / c.vocab_size, 256, 4096);
@@ -43,8 +66,10 @@ Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpos
   plan_.add("loss", loss, {N});
   plan_.add("entropy", entropy, {N});
   plan_.add("rope", rope, {c.max_position_embeddings, c.head_dim});
-  for (int64_t l = 0; l < c.sections(); l++)
+  for (int64_t l = 0; l < c.sections(); l++) {
     if (c.section(l).routed) plan_router(c, l);
+    if (c.has_experts() && c.section(l).mlp()) plan_experts(c, l);
+  }
   plan_blocks(c);
   plan_scratch(c);
   list_sizes_.push_back(N);
@@ -100,10 +125,12 @@ void Activations::plan_block(const ModelConfig& c, int64_t l) {
     add(l, "o", b.o, {S, heads.q_cols()}, storage);
     if (train) add(l, "lse", b.lse, {S, heads.H});
   }
-  if (train && section.part == Part::kBlock) add(l, "z", b.z, {S, D}, storage);
+  if ((train || c.has_experts()) && section.part == Part::kBlock) add(l, "z", b.z, {S, D}, storage);
   if (section.mlp()) {
+    int64_t kept = S;
+    if (c.has_experts()) kept = train ? planned_assignments(c, l, limits_, purpose_) : std::min(S, kMlpRows);
     add(l, "rstd2", b.rstd2, {S});
-    add(l, "uv", b.uv, {S, 2 * c.intermediate_size}, storage);
+    add(l, "uv", b.uv, {kept, 2 * c.intermediate_size}, storage);
   }
   if (train && section.routed) add(l, "delta", b.delta, {S, D}, storage);
 }
@@ -127,6 +154,19 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
   add(l, "router.chosen_begin", r.chosen_begin, {limits_.runs() + 1});
 }
 
+// These too: they are what routers are to whole blocks.
+void Activations::plan_experts(const ModelConfig& c, int64_t l) {
+  ExpertActs& x = block[size_t(l)].experts;
+  const int64_t S = planned_rows(c, l, limits_, purpose_), O = c.experts.outputs();
+  const int64_t M = planned_assignments(c, l, limits_, purpose_);
+  add(l, "experts.logit", x.logit, {S, O});
+  add(l, "experts.p", x.p, {S, O});
+  add(l, "experts.place", x.to.place, {S, O});
+  add(l, "experts.row", x.to.row, {M});
+  add(l, "experts.weight", x.to.weight, {M});
+  add(l, "experts.begin", x.to.begin, {c.experts.experts + 1});
+}
+
 void Activations::plan_scratch(const ModelConfig& c) {
   Scratch& s = scratch;
   const int64_t N = limits_.rows(), D = c.hidden_size, P = c.predictor_width(), chunk = head_chunk(c, N);
@@ -134,7 +174,7 @@ void Activations::plan_scratch(const ModelConfig& c) {
   if (c.has_predictor()) plan_.add("scratch.hidden", s.hidden, {N, P});
   if (purpose_ == Purpose::kTrain) {
     plan_.add("scratch.dpredicted", s.dpredicted, {N});
-    plan_.add("scratch.partial", s.partial, {kGradChunks, std::max(D, 2 * P + 1)});
+    plan_.add("scratch.partial", s.partial, {kGradChunks, std::max({D, 2 * P + 1, c.experts.outputs() * D})});
   }
   // The blocks' scratch and the head's never live together.
   const int64_t together = plan_.mark();
@@ -174,6 +214,24 @@ void Activations::plan_block_scratch(const ModelConfig& c) {
   const int64_t rows = std::min(S, kMlpRows);
   plan_.add("scratch.h", s.h, {rows, F});
   if (memory_.storage != Storage::kF32) plan_.add("scratch.uv", s.uv, {rows, 2 * F});
+  if (c.has_experts()) plan_expert_scratch(c, S);
+}
+
+void Activations::plan_expert_scratch(const ModelConfig& c, int64_t S) {
+  Scratch& s = scratch;
+  const int64_t rows = std::min(S, kMlpRows), O = c.experts.outputs();
+  plan_.add("scratch.rows", s.rows, {rows, c.hidden_size});
+  plan_.add("scratch.sums", s.sums, {rows, c.hidden_size});
+  if (c.experts_choose()) {
+    plan_.add("scratch.column", s.column, {S});
+    plan_.add("scratch.chosen_begin", s.chosen_begin, {limits_.runs() + 1});
+  }
+  if (purpose_ != Purpose::kTrain) return;
+  int64_t M = 0;
+  for (int64_t l = 0; l < c.sections(); l++) M = std::max(M, planned_assignments(c, l, limits_, purpose_));
+  plan_.add("scratch.dweight", s.dweight, {M});
+  plan_.add("scratch.dp", s.dp, {S, O});
+  plan_.add("scratch.dlogit", s.dlogit, {S, O});
 }
 
 }  // namespace isobath

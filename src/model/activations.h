@@ -10,6 +10,7 @@
 #include "model/config.h"
 #include "model/weights.h"
 #include "ops/bce.h"
+#include "ops/expert_choice.h"
 #include "tensor/arena.h"
 #include "tensor/batch.h"
 
@@ -52,10 +53,11 @@ struct MemoryOptions {
 
 // Rows of a batch that a layer works on: all of them, or the ones that a router chose.
 struct RowList {
-  CI32 index;          // (S) rows of the batch, ascending; empty: all
-  CI32 position;       // (S) for RoPE: the original positions
-  CI32 segment_begin;  // (segments+1) runs of list rows that see each other
-  int64_t rows = 0;    // S
+  CI32 index;           // (S) rows of the batch, ascending; empty: all
+  CI32 position;        // (S) for RoPE: the original positions
+  CI32 segment_begin;   // (segments+1) runs of list rows that see each other
+  int64_t rows = 0;     // S
+  CI32 run_begin = {};  // (runs+1) runs of list rows that share capacities; experts have theirs of these
 };
 
 // Between the last score that top-k took of a run and the first that it left: what causal = threshold goes by.
@@ -87,6 +89,16 @@ struct RouterActs {
   Midpoints midpoints;       // of the pass, in training with causal = threshold
 };
 
+// What the experts of a block were given. M assignments of rows to experts; O = E + Z outputs.
+struct ExpertActs {
+  F32 logit, p;              // (S,O)
+  ExpertLists to;            // place (S,O), row and weight (M), begin (E+1)
+  ExpertTally tally;         // of the last forward pass
+  Agreement agreement;       // of experts_causal with the choice of training, if that was made; counts (row, expert)
+  double balance_sum = 0;    // after a backward pass: the balance loss summed over runs,
+  double imitation_sum = 0;  // and the rule's cross-entropy
+};
+
 // Of a section: half a block leaves the other half's empty.
 struct BlockActs {
   Stored saved;  // (S,D) the rows' inputs
@@ -97,9 +109,12 @@ struct BlockActs {
   I32 seen;      // (S) how many keys of its segment each query sees; outlives the pass, as router does
   Stored o;      // (S,HK)
   F32 lse;       // (S,H)
-  Stored z;   // (S,D) saved + attention's output, the second norm's input; empty in a forward pass, and in half a block
+  // (S,D) saved + attention's output, the second norm's input; empty in half a block, and in a forward pass without
+  // experts
+  Stored z;
   F32 rstd2;  // (S)
-  Stored uv;  // (S,2F)
+  Stored uv;  // (S,2F); with experts (M,2F), expert after expert, or in a forward pass one chunk's
+  ExpertActs experts;
   Stored delta;  // (S,D) what the block adds before the gate: kept where the gate's gradient needs it, else empty
   RouterActs router;
   RowList list;  // of the last forward pass
@@ -120,7 +135,12 @@ struct Scratch {
   F32 o;             // (S,HK) attention half: products' fp32 form of a bf16 o; its gradient
   F32 h;             // (kMlpRows,F) MLP half
   F32 uv;            // (kMlpRows,2F) MLP half: products' fp32 form of a bf16 uv, and its gradient; empty if uv is fp32
-  F32 partial;       // (kGradChunks, max(D, 2P+1))
+  F32 rows, sums;    // (kMlpRows,D) MLP half with experts: of a chunk, what goes in and what comes out
+  F32 partial;       // (kGradChunks, max(D, 2P+1)), with experts O D at least
+  F32 dweight;       // (M) backward, with experts
+  F32 dp, dlogit;    // (S,O) backward, with experts
+  F32 column;        // (S) of choice = expert, one expert's p
+  I32 chosen_begin;  // (runs+1) of the same
   F32 dpredicted;    // (N)
   F32 hidden;        // (N,P) of the predictor
   I32 select;        // (N)
@@ -156,6 +176,8 @@ class Activations {
   void plan_saved(const ModelConfig& config, int64_t l);
   void plan_block(const ModelConfig& config, int64_t l);
   void plan_router(const ModelConfig& config, int64_t l);
+  void plan_experts(const ModelConfig& config, int64_t l);
+  void plan_expert_scratch(const ModelConfig& config, int64_t S);
   void plan_scratch(const ModelConfig& config);
   void plan_block_scratch(const ModelConfig& config);
   // A buffer of section l: an F32 or I32, or a Stored and its format.
@@ -172,6 +194,8 @@ class Activations {
 
 // Rows that a section is planned for: N for dense ones, the top-k choice for routed ones in training.
 int64_t planned_rows(const ModelConfig& config, int64_t section, const BatchLimits& limits, Purpose purpose);
+// The most assignments of rows to experts that a section's choice can make, whatever the rows are.
+int64_t planned_assignments(const ModelConfig& config, int64_t section, const BatchLimits& limits, Purpose purpose);
 // Rows of one chunk of the output head: enough for a full-speed product, few enough to keep logits small.
 int64_t head_chunk(const ModelConfig& config, int64_t rows);
 }  // namespace isobath

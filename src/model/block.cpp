@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "model/experts.h"
+#include "model/mlp_chunks.h"
 #include "ops/attention.h"
 #include "ops/residual_add.h"
 #include "ops/rmsnorm.h"
@@ -40,17 +42,6 @@ void attend_to_cache(F32 o, CF32 q, const RowList& list, CI32 seen, const Heads&
     }
   }
   if (filled > 0) attention_cached(o, q, {group, size_t(filled)}, pages, heads);
-}
-
-// Products read and write fp32: a kept array itself where it is that, else its stand-in in scratch.
-F32 for_products(const Stored& kept, F32 stand_in) {
-  return kept.storage == Storage::kF32 ? kept.as<float>() : stand_in.slice(0, kept.rows());
-}
-
-// f(first row, rows) for the chunks that go through the MLP one after the other.
-template <class F>
-void for_mlp_chunks(int64_t S, F f) {
-  for (int64_t begin = 0; begin < S; begin += kMlpRows) f(begin, std::min(kMlpRows, S - begin));
 }
 
 // Parts of scratch.qkv where the queries are of the list and the keys of all rows.
@@ -119,10 +110,14 @@ void attention_half(const BlockContext& c, BlockActs& b, const KvLayer& cache) {
   c.products.o.forward(c.scratch.a.slice(0, S), wide_o);  // (S,D)
 }
 
+// The second norm's input.
+CStored mlp_input(const BlockActs& b) { return (b.z.empty() ? b.saved : b.z).slice(0, b.list.rows); }
+
 // From the second norm, which is in scratch.normed. m (S,D); left out: what block_backward reads, and no more.
 void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
   const int64_t S = b.list.rows;
   const F32 normed = c.scratch.normed.slice(0, S);
+  if (c.config.has_experts()) return experts_half(c, b, mlp_input(b), m);
   for_mlp_chunks(S, [&](int64_t begin, int64_t rows) {
     const Stored uv = b.uv.slice(begin, rows);
     const F32 wide_uv = for_products(uv, c.scratch.uv), h = c.scratch.h.slice(0, rows);
@@ -133,25 +128,26 @@ void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
   });
 }
 
-// The second norm's input.
-CStored mlp_input(const BlockActs& b) { return (b.z.empty() ? b.saved : b.z).slice(0, b.list.rows); }
-
 // dz2 (S,D), the gradient of the second norm's input.
-void mlp_backward_half(const BlockContext& c, const BlockActs& b, BlockWeights& g, F32 ddelta, F32 dz2) {
+void mlp_backward_half(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta, F32 dz2) {
   const int64_t S = b.list.rows;
   const Scratch& s = c.scratch;
   const F32 normed = s.normed.slice(0, S), rstd = b.rstd2.slice(0, S);
   const CStored z = mlp_input(b);
-  rmsnorm_apply(normed, z, c.weights.norm2, rstd);
-  for_mlp_chunks(S, [&](int64_t begin, int64_t rows) {
-    const Stored uv = b.uv.slice(begin, rows);
-    const F32 duv = for_products(uv, s.uv), h = s.h.slice(0, rows), ddelta_rows = ddelta.slice(begin, rows);
-    c.products.down.backward_input(h, ddelta_rows);  // dh (rows,F)
-    swiglu_backward(duv, h, uv);                     // h is h again
-    c.products.down.backward_weight(add_to(g.down), ddelta_rows, h);
-    c.products.gate_up.backward_input(dz2.slice(begin, rows), duv);
-    c.products.gate_up.backward_weight(add_to(g.gate_up()), duv, normed.slice(begin, rows));
-  });
+  if (c.config.has_experts()) {
+    experts_backward_half(c, b, g, z, ddelta, dz2);
+  } else {
+    rmsnorm_apply(normed, z, c.weights.norm2, rstd);
+    for_mlp_chunks(S, [&](int64_t begin, int64_t rows) {
+      const Stored uv = b.uv.slice(begin, rows);
+      const F32 duv = for_products(uv, s.uv), h = s.h.slice(0, rows), ddelta_rows = ddelta.slice(begin, rows);
+      c.products.down.backward_input(h, ddelta_rows);  // dh (rows,F)
+      swiglu_backward(duv, h, uv);                     // h is h again
+      c.products.down.backward_weight(add_to(g.down), ddelta_rows, h);
+      c.products.gate_up.backward_input(dz2.slice(begin, rows), duv);
+      c.products.gate_up.backward_weight(add_to(g.gate_up()), duv, normed.slice(begin, rows));
+    });
+  }
   rmsnorm_backward(dz2, add_to(g.norm2), dz2, z, c.weights.norm2, rstd,
                    s.partial.reshaped({kGradChunks, c.config.hidden_size}));
 }
@@ -234,6 +230,7 @@ Delta delta_of(const BlockContext& c, const BlockActs& b) {
 Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, const KvLayer& cache) {
   b.list = list;
   if (c.config.keeps_all_keys(c.section)) keys_of_all_rows(c, b, x, cache);
+  if (c.config.has_experts() && c.section.mlp()) choose_no_experts(b.experts);
   if (list.rows > 0) {
     first_norm(c, b, {.x = x, .index = list.index, .add = {}}, of_list(b.saved, b));
     run_halves(c, b, cache, of_list(c.scratch.m, b));

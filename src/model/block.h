@@ -6,6 +6,7 @@
 
 #include "model/activations.h"
 #include "model/kv.h"
+#include "model/selection.h"
 #include "model/weights.h"
 
 namespace isobath {
@@ -23,6 +24,8 @@ struct BlockContext {
   CF32 rope;
   Scratch& scratch;
   const Batch& batch;
+  Selection how = {};           // by which experts choose rows
+  double expert_run_scale = 0;  // in training: 1 / (blocks with experts * capacity runs of the optimizer step)
 };
 
 // x (N,D), list.rows = S. With a cache, the rows' keys and values are appended to their sequence's slot (one segment

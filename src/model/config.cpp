@@ -1,5 +1,7 @@
 #include "model/config.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace isobath {
@@ -33,18 +35,22 @@ void resolve(ModelConfig& c, int64_t T) {
           c.num_attention_heads);
   require(c.head_dim >= 2 && c.head_dim % 2 == 0 && c.head_dim <= kMaxHeadDim,
           "head_dim is {}, expected an even number from 2 to {}", c.head_dim, kMaxHeadDim);
-  const double D = double(c.hidden_size),
-               weights = double(c.num_hidden_layers) * D * (4 * D + 3 * double(c.intermediate_size));
+  const double D = double(c.hidden_size), mlps = double(std::max<int64_t>(1, c.experts.experts)),
+               weights = double(c.num_hidden_layers) * D * (4 * D + mlps * 3 * double(c.intermediate_size));
   require(weights < 0x1p44, "the blocks would have {:.2g} weights, expected less than {:.2g}", weights, 0x1p44);
   require(T <= c.max_position_embeddings, "context = {} is longer than max_position_embeddings = {}", T,
           c.max_position_embeddings);
   require(c.rms_norm_eps > 0, "model.rms_norm_eps is {}, expected above 0", c.rms_norm_eps);
   require(c.rope_theta > 0, "model.rope_theta is {}, expected above 0", c.rope_theta);
   check_routing(c);
+  ExpertsConfig& e = c.experts;
+  if (c.experts_choose() && e.capacity == 0) e.capacity = std::min(1.0, double(e.per_token) / double(e.experts));
+  check_experts(c);
 }
 
 ModelConfig dense_twin(ModelConfig config) {
   config.routing = RoutingConfig{};
+  config.experts = ExpertsConfig{};
   return config;
 }
 

@@ -134,6 +134,21 @@ struct RoutingConfig {
   Scope capacity_scope = Scope::kSequence, attention_scope = Scope::kSequence;
 };
 
+// The MLP of every block as a mixture of experts.
+struct ExpertsConfig {
+  int64_t experts = 0;             // E; 0: one MLP, and nothing of the rest means anything
+  Choice choice = Choice::kToken;  // who chooses: each row its experts, or each expert its rows
+  int64_t per_token = 2;           // of choice = token: 1 (weight p) or 2 (weights over their sum)
+  double capacity_factor = 0;      // of choice = token, in training; 0: nothing is dropped
+  double capacity = 0;             // of choice = expert: share of rows that each takes; 0: per_token / E
+  int64_t no_ops = 0;              // Z, of choice = token: outputs beside the experts that add nothing
+  double no_op_capacity = 0;       // in training: largest share of rows that take a no-op; 0: no bound
+  double balance_weight = 0.01;    // of choice = token
+  Causal causal = Causal::kBce;    // of choice = expert
+  double aux_weight = 0.01;        // of causal = bce
+  int64_t outputs() const { return experts + no_ops; }
+};
+
 struct ModelConfig {
   int64_t vocab_size = 0;               // from the tokenizer
   int64_t hidden_size = 64;             // D
@@ -147,6 +162,7 @@ struct ModelConfig {
   double rope_theta = 10000;
   bool tie_word_embeddings = false;
   RoutingConfig routing;
+  ExpertsConfig experts;
 
   int64_t bos_token_id = -1;
   std::vector<int64_t> eos_token_id;
@@ -175,6 +191,16 @@ struct ModelConfig {
   }
   bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
   bool has_causal_rule() const;
+  bool has_experts() const { return experts.experts > 0; }
+  bool experts_choose() const { return has_experts() && experts.choice == Choice::kExpert; }
+  // Whether experts take other rows in training than in generation.
+  bool experts_differ() const {
+    return has_experts() && (experts_choose() || experts.capacity_factor > 0 || experts.no_op_capacity > 0);
+  }
+  // Whether a program that knows Mixtral runs this model: nothing is routed, dropped or skipped.
+  bool is_mixtral() const {
+    return has_experts() && routed_blocks() == 0 && !experts_differ() && experts.no_ops == 0 && experts.per_token == 2;
+  }
   bool norms_router_input() const {
     return routed_blocks() > 0 && routing.router == Router::kLearned && routing.router_input == RouterInput::kNormed;
   }
@@ -241,8 +267,30 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "attention_scope", r.attention_scope, "what attends to each other: the sequence, or each document");
 }
 
-// What resolve checks of [routing], once the sizes are known.
+template <class Config, class Visit>
+void for_each_experts_option(Config& e, Visit visit) {
+  visit("experts", "experts", e.experts,
+        "make the MLP of every block so many experts of intermediate_size; 0: one MLP");
+  visit("experts", "experts_choice", e.choice,
+        "token: each row takes its best experts; expert: each expert its best rows");
+  visit("experts", "experts_per_token", e.per_token,
+        "experts of a row (token): 2, weighted by their softmax over the two, or 1, weighted by its p");
+  visit("experts", "experts_capacity_factor", e.capacity_factor,
+        "in training each expert keeps this times its even share of a sequence's rows (token); 0: nothing is dropped");
+  visit("experts", "experts_capacity", e.capacity,
+        "share of a sequence's rows that each expert takes (expert); 0: experts_per_token / experts");
+  visit("experts", "no_ops", e.no_ops, "outputs of the expert router that skip the MLP (token, one expert per row)");
+  visit("experts", "no_op_capacity", e.no_op_capacity,
+        "in training, the largest share of a sequence's rows that skip it; 0: as many as like to");
+  visit("experts", "experts_balance_weight", e.balance_weight,
+        "weight of the loss that evens out the use of the outputs (token)");
+  visit("experts", "experts_causal", e.causal, "rule by which experts choose when text is generated (expert)");
+  visit("experts", "experts_aux_weight", e.aux_weight, "weight of that rule's cross-entropy");
+}
+
+// What resolve checks of [routing] and [experts], once the sizes are known.
 void check_routing(const ModelConfig& config);
+void check_experts(const ModelConfig& config);
 
 // Fills what is 0 with its default for a context of T tokens, and checks everything.
 // Throws Error naming key, value and what was expected.

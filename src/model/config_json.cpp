@@ -90,9 +90,51 @@ void refuse_unbuilt(const Reader& in) {
     if (type != "default") fail("{}: {} type {} is not built; only default RoPE is", in.path, key, type.dump());
   }
   const Json* type = in.find("model_type");
-  if (type == nullptr) fail("{}: model_type is missing, expected llama, mistral or isobath", in.path);
-  if (*type != "llama" && *type != "mistral" && *type != "isobath")
-    fail("{}: model_type is {}, expected llama, mistral or isobath", in.path, type->dump());
+  if (type == nullptr) fail("{}: model_type is missing, expected llama, mistral, mixtral or isobath", in.path);
+  if (*type != "llama" && *type != "mistral" && *type != "mixtral" && *type != "isobath")
+    fail("{}: model_type is {}, expected llama, mistral, mixtral or isobath", in.path, type->dump());
+}
+
+// Mixtral's own words for its experts: two of them for each row, and no capacity.
+void read_mixtral(const Reader& in, ExpertsConfig& e) {
+  if (in.find("num_local_experts") == nullptr) fail("{}: num_local_experts is missing", in.path);
+  in.get("num_local_experts", e.experts);
+  in.get("num_experts_per_tok", e.per_token);
+  if (e.per_token != 2)
+    fail("{}: num_experts_per_tok is {}; of Mixtral models only those with 2 are built", in.path, e.per_token);
+  in.get("router_aux_loss_coef", e.balance_weight);
+}
+
+void write_mixtral(Json& json, const ModelConfig& c) {
+  for (const char* key : {"num_local_experts", "num_experts_per_tok", "router_aux_loss_coef"}) json.erase(key);
+  if (!c.is_mixtral()) return;
+  json["model_type"] = "mixtral";
+  json["architectures"] = {"MixtralForCausalLM"};
+  json["num_local_experts"] = c.experts.experts;
+  json["num_experts_per_tok"] = c.experts.per_token;
+  json["router_aux_loss_coef"] = c.experts.balance_weight;
+  json["sliding_window"] = nullptr;
+}
+
+// The options of one object, of which every key must be one; `known` are keys that are read elsewhere.
+template <class ForEach>
+void read_object(const Reader& in, const std::string& name, std::vector<std::string> known, ForEach for_each) {
+  for_each([&](auto, const char* key, auto& value, auto) {
+    in.get(key, value);
+    known.push_back(key);
+  });
+  for (const auto& [key, value] : in.json.items())
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      fail("{}: {}.{} is not known to this version", in.path, name, key);
+}
+
+auto write_into(Json& object) {
+  return [&object](auto, const char* key, const auto& value, auto) {
+    if constexpr (Enum<std::decay_t<decltype(value)>>)
+      object[key] = name_of(value);
+    else
+      object[key] = value;
+  };
 }
 
 }  // namespace
@@ -114,18 +156,18 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
   if (const Json* mod = in.find("mixture_of_depths")) {
     if (!mod->is_object()) in.wrong("mixture_of_depths", *mod, "an object");
     const Reader routing{*mod, path};
-    std::vector<std::string> known{"annealed"};
     routing.get("annealed", c.routing.annealed);
-    for_each_routing_option(c.routing, [&](auto, const char* key, auto& value, auto) {
-      routing.get(key, value);
-      known.push_back(key);
-    });
-    for (const auto& [key, value] : mod->items())
-      if (std::find(known.begin(), known.end(), key) == known.end())
-        fail("{}: mixture_of_depths.{} is not known to this version", path, key);
+    read_object(routing, "mixture_of_depths", {"annealed", "experts"},
+                [&](auto visit) { for_each_routing_option(c.routing, visit); });
+    if (const Json* experts = routing.find("experts")) {
+      if (!experts->is_object()) routing.wrong("experts", *experts, "an object");
+      read_object({*experts, path}, "mixture_of_depths.experts", {},
+                  [&](auto visit) { for_each_experts_option(c.experts, visit); });
+    }
   } else if (json["model_type"] == "isobath") {
     fail("{}: model_type is isobath, but the object mixture_of_depths is missing", path);
   }
+  if (json["model_type"] == "mixtral") read_mixtral(in, c.experts);
   c.other = json;
   resolve(c, 1);
   return c;
@@ -141,7 +183,7 @@ ModelConfig read_config(const fs::path& file) {
 
 Json to_json(const ModelConfig& c) {
   Json json = c.other;
-  const bool dense = c.routed_blocks() == 0;
+  const bool dense = c.routed_blocks() == 0 && !c.has_experts();
   json["model_type"] = dense ? "llama" : "isobath";
   json["architectures"] = {dense ? "LlamaForCausalLM" : "IsobathForCausalLM"};
   json["vocab_size"] = c.vocab_size;
@@ -158,15 +200,11 @@ Json to_json(const ModelConfig& c) {
                          : c.eos_token_id.size() == 1 ? Json(c.eos_token_id[0])
                                                       : Json(c.eos_token_id);
   json.erase("mixture_of_depths");
-  if (dense) return json;
+  write_mixtral(json, c);
+  if (dense || c.is_mixtral()) return json;
   Json& mod = json["mixture_of_depths"];
-  for_each_routing_option(c.routing, [&](auto, const char* key, const auto& value, auto) {
-    using T = std::decay_t<decltype(value)>;
-    if constexpr (Enum<T>)
-      mod[key] = name_of(value);
-    else
-      mod[key] = value;
-  });
+  for_each_routing_option(c.routing, write_into(mod));
+  if (c.has_experts()) for_each_experts_option(c.experts, write_into(mod["experts"]));
   if (c.routing.blocks.empty()) mod.erase("blocks");
   if (c.routing.start < 0) mod.erase("start");
   if (c.routing.select == "top_k") mod.erase("select");

@@ -77,8 +77,9 @@ Section ModelConfig::section(int64_t index) const {
 int64_t ModelConfig::routers() const { return routed_blocks() * (routing.topology == Topology::kStaggered ? 2 : 1); }
 
 bool ModelConfig::has_causal_rule() const {
-  return routed_blocks() == 0 || has_own_rule(routing.router) || routing.choice == Choice::kToken ||
-         routing.causal != Causal::kNone;
+  const bool rows = routed_blocks() == 0 || has_own_rule(routing.router) || routing.choice == Choice::kToken ||
+                    routing.causal != Causal::kNone;
+  return rows && (!experts_choose() || experts.causal != Causal::kNone);
 }
 
 int64_t ModelConfig::predictor_width() const {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ops/attention.h"
+#include "ops/expert_choice.h"
 #include "ops/linear.h"
 #include "ops/select.h"
 
@@ -21,7 +22,8 @@ int64_t sum_of_squares(CI32 begin) {
 }
 
 // FLOPs of a section over `rows` of N rows, `pairs` being the sum over its segments of queries times keys.
-BlockFlops block_flops(const ModelConfig& c, const Section& section, int64_t N, int64_t rows, int64_t pairs) {
+BlockFlops block_flops(const ModelConfig& c, const Section& section, int64_t N, int64_t rows, int64_t pairs,
+                       int64_t expert_rows) {
   const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
   BlockFlops flops;
@@ -31,7 +33,10 @@ BlockFlops block_flops(const ModelConfig& c, const Section& section, int64_t N, 
     flops.projections = 2 * D * (rows * 2 * heads.q_cols() + key_rows * 2 * heads.kv_cols());
     flops.attention = 2 * 2 * pairs * heads.q_cols();
   }
-  if (section.mlp()) flops.mlp = 2 * rows * 3 * D * F;
+  if (section.mlp()) {
+    flops.mlp = 2 * (c.has_experts() ? expert_rows : rows) * 3 * D * F;
+    flops.router = 2 * rows * D * c.experts.outputs();
+  }
   if (section.routed) {
     if (c.routing.router == Router::kLearned) flops.router += 2 * N * D;
     if (c.has_predictor()) flops.router += 2 * N * (D * P + P);
@@ -47,6 +52,14 @@ int64_t chosen_rows(const ModelConfig& c, const Section& section, int64_t run_ro
   return capacity_rows(c.capacity(section), run_rows);
 }
 
+int64_t chosen_expert_rows(const ModelConfig& c, int64_t rows) {
+  const ExpertsConfig& e = c.experts;
+  if (!c.has_experts()) return 0;
+  if (c.experts_choose()) return e.experts * capacity_rows(e.capacity, rows);
+  const int64_t kept = kept_rows({.per_row = e.per_token, .capacity_factor = e.capacity_factor}, e.experts, rows);
+  return std::min(e.per_token * rows, e.experts * kept);
+}
+
 int64_t ModelFlops::forward() const {
   int64_t sum = head;
   for (const BlockFlops& b : block) sum += b.total();
@@ -59,16 +72,15 @@ ModelFlops model_flops(const ModelConfig& c, CI32 capacity_begin, CI32 segment_b
   flops.head = 2 * N * c.hidden_size * c.vocab_size;
   for (int64_t l = 0; l < c.sections(); l++) {
     const Section section = c.section(l);
-    int64_t rows = N, pairs = sum_of_squares(segment_begin);
-    if (section.routed) {
-      rows = pairs = 0;
-      for (int64_t s = 0; s + 1 < capacity_begin.numel(); s++) {
-        const int64_t n = capacity_begin[s + 1] - capacity_begin[s], k = chosen_rows(c, section, n);
-        rows += k;
-        pairs += k * (c.keeps_all_keys(section) ? n : k);
-      }
+    int64_t rows = 0, pairs = 0, expert_rows = 0;
+    for (int64_t s = 0; s + 1 < capacity_begin.numel(); s++) {
+      const int64_t n = capacity_begin[s + 1] - capacity_begin[s], k = chosen_rows(c, section, n);
+      rows += k;
+      pairs += k * (c.keeps_all_keys(section) ? n : k);
+      expert_rows += chosen_expert_rows(c, k);
     }
-    flops.block.push_back(block_flops(c, section, N, rows, pairs));
+    if (!section.routed) pairs = sum_of_squares(segment_begin);
+    flops.block.push_back(block_flops(c, section, N, rows, pairs, expert_rows));
   }
   return flops;
 }
@@ -94,19 +106,20 @@ int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
   return 3 * sum;
 }
 
-ExecutedCount executed_block(const ModelConfig& c, const Section& section, int64_t N, const RowList& list, CI32 seen,
-                             const MemoryOptions& memory) {
+ExecutedCount executed_block(const ModelConfig& c, const Section& section, int64_t N, const RowList& list,
+                             const MemoryOptions& memory, CI32 seen, int64_t expert_rows) {
   const int64_t S = list.rows, D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
+  const int64_t through = c.has_experts() ? expert_rows : S;  // the MLP
   const Heads heads = c.heads();
   ExecutedCount count;
-  const auto add_product = [&](int64_t N_out, int64_t K) {
-    const int64_t once = linear_multiply_adds(S, N_out, K);
+  const auto add_product = [&](int64_t rows, int64_t N_out, int64_t K) {
+    const int64_t once = linear_multiply_adds(rows, N_out, K);
     count += {once, 2 * once};
   };
   if (section.attention()) {
     const bool all_keys = c.keeps_all_keys(section);
-    add_product(all_keys ? heads.q_cols() : heads.qkv_cols(), D);
-    add_product(D, heads.q_cols());
+    add_product(S, all_keys ? heads.q_cols() : heads.qkv_cols(), D);
+    add_product(S, D, heads.q_cols());
     for (int64_t g = 0; S > 0 && g + 1 < list.segment_begin.numel(); g++) {
       const int64_t begin = list.segment_begin[g], n = list.segment_begin[g + 1] - begin;
       if (all_keys) {
@@ -123,13 +136,14 @@ ExecutedCount executed_block(const ModelConfig& c, const Section& section, int64
     }
   }
   if (section.mlp()) {
-    add_product(2 * F, D);
-    add_product(D, F);
+    add_product(through, 2 * F, D);
+    add_product(through, D, F);
+    add_product(S, c.experts.outputs(), D);  // the expert router
   }
   if (memory.recompute == Recompute::kBlocks && section.index + 1 < c.sections() && S > 0) {
     count.backward += count.forward;
     if (section.mlp() && !section.routed)  // only a gate's gradient needs the MLP's output
-      count.backward -= linear_multiply_adds(S, D, F);
+      count.backward -= linear_multiply_adds(through, D, F);
   }
   if (!section.routed) return count;
   if (c.routing.router == Router::kLearned) {
@@ -149,8 +163,8 @@ ExecutedCount executed_head(const ModelConfig& c, int64_t N) {
 ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
   ExecutedCount count = executed_head(c, batch.rows());
   for (int64_t l = 0; l < c.sections(); l++)
-    count += executed_block(c, c.section(l), batch.rows(), acts.block[size_t(l)].list, acts.block[size_t(l)].seen,
-                            acts.memory());
+    count += executed_block(c, c.section(l), batch.rows(), acts.block[size_t(l)].list, acts.memory(),
+                            acts.block[size_t(l)].seen, acts.block[size_t(l)].experts.tally.assigned);
   return count;
 }
 

@@ -13,6 +13,10 @@ namespace isobath {
 // Rows that training chooses of a capacity run: k; all in a dense section.
 int64_t chosen_rows(const ModelConfig& config, const Section& section, int64_t run_rows);
 
+// Of these rows how often experts are run in training, 0 without experts: each for each of its rows. Of token choice
+// with dropping, and with no-ops, the most that there can be: which rows are dropped or skip is up to them.
+int64_t chosen_expert_rows(const ModelConfig& config, int64_t rows);
+
 // Model FLOPs: every matrix product of the forward pass; attention over n rows counts n*n, not halved. What budgets and
 // isoFLOP curves use. Integers: exact.
 struct BlockFlops {
@@ -20,7 +24,7 @@ struct BlockFlops {
   int64_t projections = 0;  // q, k, v, o
   int64_t attention = 0;    // scores and mix
   int64_t mlp = 0;
-  int64_t router = 0;  // router and predictor, over all rows
+  int64_t router = 0;  // router and predictor, over all rows, and the router of experts over the block's
   int64_t total() const { return projections + attention + mlp + router; }
 };
 struct ModelFlops {
@@ -53,10 +57,10 @@ struct ExecutedCount {
   }
 };
 // Of one section that runs over `list` (its rows and segment_begin are read; with cache = all also how many keys its
-// queries have `seen`) of a batch of N rows, and of the output
-// head. Backward includes the forward products that are run again.
+// queries have `seen`) of a batch of N rows, its experts over `expert_rows` rows together, and of the output head.
+// Backward includes the forward products that are run again.
 ExecutedCount executed_block(const ModelConfig& config, const Section& section, int64_t N, const RowList& list,
-                             CI32 seen, const MemoryOptions& memory);
+                             const MemoryOptions& memory, CI32 seen = {}, int64_t expert_rows = 0);
 ExecutedCount executed_head(const ModelConfig& config, int64_t N);
 ExecutedCount executed_count(const ModelConfig& config, const Activations& acts, const Batch& batch);
 

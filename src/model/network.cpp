@@ -20,11 +20,14 @@ struct Pass {
   Activations& acts;
   const ModelConfig& config;
   const Batch& batch;
+  const Selection how;
+  double expert_run_scale = 0;  // of training
 
   F32 x() const { return acts.x.slice(0, batch.rows()); }
   F32 dx() const { return acts.dx.slice(0, batch.rows()); }
   BlockContext block(int64_t l) const {
-    return {config, config.section(l), weights.block[size_t(l)], products.block(l), acts.rope, acts.scratch, batch};
+    return {config, config.section(l), weights.block[size_t(l)], products.block(l), acts.rope, acts.scratch, batch,
+            how,    expert_run_scale};
   }
   RouterContext router(int64_t l) const {
     return {config, config.section(l), weights.block[size_t(l)].router, products.block(l).fc1, acts.scratch};
@@ -55,7 +58,7 @@ void for_readers(const ModelConfig& config, const Section& section, F f) {
       f(reader.index);
 }
 
-void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const Auxiliary& auxiliary) {
+void run_blocks(const Pass& p, const KvCache& cache, const Auxiliary& auxiliary) {
   check_batch(p);
   embedding_forward(p.x(), p.batch.token, p.weights.embed);
   for (int64_t l = 0; l < p.config.sections(); l++) {
@@ -69,7 +72,7 @@ void run_blocks(const Pass& p, const Selection& how, const KvCache& cache, const
       dense_forward(p.x(), p.batch, inner);
       continue;
     }
-    routed_forward(p.x(), p.router(l), b.router, b.delta, p.batch, how, [&](CF32 x, const RowList& list) {
+    routed_forward(p.x(), p.router(l), b.router, b.delta, p.batch, p.how, [&](CF32 x, const RowList& list) {
       if (auxiliary.gradient != nullptr)
         auxiliary_loss(p.router(l), auxiliary.gradient->block[size_t(l)].router, b.router, x, p.batch, auxiliary.scale);
       return inner(x, list);
@@ -132,7 +135,7 @@ double head_loss(const Pass& p, Weights* gradient, float scale) {
 
 void forward_blocks(const Weights& weights, const Products& products, Activations& acts, const ModelConfig& config,
                     const Batch& batch, const Selection& how, const KvCache& cache) {
-  run_blocks({weights, products, acts, config, batch}, how, cache, {});
+  run_blocks({weights, products, acts, config, batch, how}, cache, {});
 }
 
 void forward_logits(F32 logits, const Weights& weights, const Products& products, Activations& acts,
@@ -151,14 +154,15 @@ void forward_logits(F32 logits, const Weights& weights, const Products& products
 
 double forward_loss(const Weights& weights, const Products& products, Activations& acts, const ModelConfig& config,
                     const Batch& batch) {
-  return head_loss({weights, products, acts, config, batch}, nullptr, 0);
+  return head_loss({weights, products, acts, config, batch, {}}, nullptr, 0);
 }
 
 double forward_backward(const Weights& weights, Weights& gradient, const Products& products, Activations& acts,
                         const ModelConfig& config, const Batch& batch, const Selection& how, const StepScale& scale) {
-  const Pass p{weights, products, acts, config, batch};
+  const double experts = double(config.num_hidden_layers) * double(scale.runs);
+  const Pass p{weights, products, acts, config, batch, how, 1 / experts};
   const double routed = double(std::max<int64_t>(1, config.routers()));
-  run_blocks(p, how, {},
+  run_blocks(p, {},
              {.gradient = &gradient,
               .scale = {.per_row = 1 / (routed * double(scale.rows)), .per_run = 1 / (routed * double(scale.runs))}});
   const double loss = head_loss(p, &gradient, float(1.0 / double(std::max<int64_t>(1, scale.targets))));

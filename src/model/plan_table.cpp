@@ -22,7 +22,7 @@ ExecutedCount executed_by_sequence(const ModelConfig& c, const Section& section,
   std::vector<int32_t> seen;
   for (int64_t i = 0; i < rows; i++) seen.push_back(int32_t((i + 1) * T / rows));
   return executed_block(c, section, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows},
-                        {seen.data(), {rows}}, memory);
+                        memory, {seen.data(), {rows}}, chosen_expert_rows(c, rows));
 }
 
 void count_parameters(const ModelConfig& c, PlanTable& table) {

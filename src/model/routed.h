@@ -26,7 +26,7 @@ void routed_forward(F32 x, const RouterContext& c, RouterActs& r, Stored delta, 
 
 template <class Inner>
 void dense_forward(F32 x, const Batch& batch, Inner inner) {
-  const RowList all{{}, batch.position, batch.segment_begin, batch.rows()};
+  const RowList all{{}, batch.position, batch.segment_begin, batch.rows(), batch.capacity_begin};
   const Delta delta = inner(x, all);
   residual_add_forward(x, {}, {}, {}, delta.first, delta.second);
 }

@@ -26,7 +26,11 @@ RowList sublist(RouterActs& r, int64_t S, const Batch& batch) {
     while (s < S && r.index[s] < batch.segment_begin[g]) s++;
     r.segment_begin[g] = int32_t(s);
   }
-  return {r.index.slice(0, S), r.position.slice(0, S), r.segment_begin.slice(0, segments + 1), S};
+  return {.index = r.index.slice(0, S),
+          .position = r.position.slice(0, S),
+          .segment_begin = r.segment_begin.slice(0, segments + 1),
+          .rows = S,
+          .run_begin = r.chosen_begin.slice(0, batch.capacity_begin.numel())};
 }
 
 int64_t select(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch, const Selection& how) {

@@ -1,10 +1,12 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/file.h"
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "model/activations.h"
 
 namespace isobath {
 namespace {
@@ -30,8 +32,17 @@ void visit_section(const ModelConfig& c, const Section& section, BlockWeights& b
     add_adjacent("self_attn.v_proj.weight", {heads.kv_cols(), D}, b.v);
     add("self_attn.o_proj.weight", {D, heads.q_cols()}, Kind::kOutput, b.o);
   }
-  if (section.mlp()) {
-    add("post_attention_layernorm.weight", {D}, Kind::kNorm, b.norm2);
+  if (section.mlp()) add("post_attention_layernorm.weight", {D}, Kind::kNorm, b.norm2);
+  if (section.mlp() && c.has_experts()) {  // names and order of Mixtral: w1 gates, w3 is up, w2 down
+    add("block_sparse_moe.gate.weight", {c.experts.outputs(), D}, Kind::kRouter, b.expert_router);
+    b.expert.resize(size_t(c.experts.experts));
+    for (size_t e = 0; e < b.expert.size(); e++) {
+      const std::string expert = "block_sparse_moe.experts." + std::to_string(e) + ".";
+      add((expert + "w1.weight").c_str(), {F, D}, Kind::kMatrix, b.expert[e].gate);
+      add_adjacent((expert + "w3.weight").c_str(), {F, D}, b.expert[e].up);
+      add((expert + "w2.weight").c_str(), {D, F}, Kind::kOutput, b.expert[e].down);
+    }
+  } else if (section.mlp()) {
     add("mlp.gate_proj.weight", {F, D}, Kind::kMatrix, b.gate);
     add_adjacent("mlp.up_proj.weight", {F, D}, b.up);
     add("mlp.down_proj.weight", {D, F}, Kind::kOutput, b.down);
@@ -127,24 +138,28 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
   const Heads heads = c.heads();
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   Plan plan;
-  const auto add_linear = [&](auto& product, const std::string& name, int64_t N, int64_t K, PackingRoom& room) {
-    product.plan(plan, name,
-                 Linear::Sizes{.N = N,
-                               .K = K,
-                               .max_rows = sizes.max_rows,
-                               .exact = sizes.exact,
-                               .backward = sizes.backward,
-                               .room = sizes.packing == Packing::kProduct ? &room : nullptr});
+  const auto linear_sizes = [&](int64_t rows, std::span<const int64_t> exact, int64_t N, int64_t K, PackingRoom& room) {
+    return Linear::Sizes{.N = N,
+                         .K = K,
+                         .max_rows = rows,
+                         .exact = exact,
+                         .backward = sizes.backward,
+                         .room = sizes.packing == Packing::kProduct ? &room : nullptr};
+  };
+  const auto add_up_to = [&](int64_t rows, std::span<const int64_t> exact, Product& product, const std::string& name,
+                             int64_t N, int64_t K, PackingRoom& room) {
+    if (!sizes.frozen) return product.plan(plan, name, linear_sizes(rows, exact, N, K, room));
+    product.plan(plan, name, FrozenLinear::Sizes{.N = N, .K = K, .max_rows = rows, .format = *sizes.frozen});
   };
   const auto add = [&](Product& product, const std::string& name, int64_t N, int64_t K, PackingRoom& room) {
-    if (!sizes.frozen) return add_linear(product, name, N, K, room);
-    product.plan(plan, name, FrozenLinear::Sizes{.N = N, .K = K, .max_rows = sizes.max_rows, .format = *sizes.frozen});
+    add_up_to(sizes.max_rows, sizes.exact, product, name, N, K, room);
   };
   for (int64_t l = 0; l < c.sections(); l++) {
     const Section section = c.section(l);
     BlockProducts& b = block_[size_t(l)];
     const std::string prefix = "packed." + std::to_string(l) + ".";
-    if (c.has_predictor() && section.routed) add_linear(b.fc1, prefix + "fc1", c.predictor_width(), D, rooms_.fc1);
+    if (c.has_predictor() && section.routed)
+      b.fc1.plan(plan, prefix + "fc1", linear_sizes(sizes.max_rows, sizes.exact, c.predictor_width(), D, rooms_.fc1));
     if (section.attention()) {
       b.apart = c.keeps_all_keys(section);
       if (b.apart) {
@@ -155,9 +170,16 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
       }
       add(b.o, prefix + "o", D, heads.q_cols(), rooms_.o);
     }
-    if (section.mlp()) {
+    if (section.mlp() && !c.has_experts()) {
       add(b.gate_up, prefix + "gate_up", 2 * F, D, rooms_.gate_up);
       add(b.down, prefix + "down", D, F, rooms_.down);
+    }
+    if (section.mlp()) b.expert.resize(size_t(c.experts.experts));
+    for (size_t e = 0; e < b.expert.size(); e++) {  // of as many rows as a chunk has; how many, nobody knows beforehand
+      const int64_t rows = std::min(sizes.max_rows, kMlpRows);
+      const std::string expert = prefix + "expert." + std::to_string(e) + ".";
+      add_up_to(rows, {}, b.expert[e].gate_up, expert + "gate_up", 2 * F, D, rooms_.gate_up);
+      add_up_to(rows, {}, b.expert[e].down, expert + "down", D, F, rooms_.down);
     }
   }
   for (PackingRoom* room : {&rooms_.qkv, &rooms_.q, &rooms_.kv, &rooms_.o, &rooms_.gate_up, &rooms_.down, &rooms_.fc1})
@@ -189,6 +211,10 @@ void Products::pack(const Weights& w) {
     if (!b.gate.empty()) {
       block_[l].gate_up.pack(b.gate_up());
       block_[l].down.pack(b.down);
+    }
+    for (size_t e = 0; e < b.expert.size(); e++) {
+      block_[l].expert[e].gate_up.pack(b.expert[e].gate_up());
+      block_[l].expert[e].down.pack(b.expert[e].down);
     }
     if (!b.router.fc1.empty()) block_[l].fc1.pack(b.router.fc1);
   }

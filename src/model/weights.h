@@ -24,14 +24,24 @@ struct RouterWeights {
   F32 fc1, fc1_bias, fc2, fc2_bias;  // predictor: (P,D), (P), (1,P), (1), or empty
 };
 
-// Of a section: half a block leaves the other half's empty.
-struct BlockWeights {
-  F32 norm1;     // (D)
-  F32 q, k, v;   // (H*K, D), (G*K, D), (G*K, D)
-  F32 o;         // (D, H*K)
-  F32 norm2;     // (D)
+// One expert of a section's MLP.
+struct ExpertWeights {
   F32 gate, up;  // (F, D) each
   F32 down;      // (D, F)
+
+  F32 gate_up() const { return {gate.data, {2 * gate.rows(), gate.cols()}}; }
+};
+
+// Of a section: half a block leaves the other half's empty.
+struct BlockWeights {
+  F32 norm1;                          // (D)
+  F32 q, k, v;                        // (H*K, D), (G*K, D), (G*K, D)
+  F32 o;                              // (D, H*K)
+  F32 norm2;                          // (D)
+  F32 gate, up;                       // (F, D) each
+  F32 down;                           // (D, F)
+  F32 expert_router;                  // (E+Z, D); with experts, which replace gate, up and down
+  std::vector<ExpertWeights> expert;  // (E)
   RouterWeights router;
 
   F32 kv() const { return {k.data, {k.rows() + v.rows(), k.cols()}}; }
@@ -116,11 +126,15 @@ template <>
 inline constexpr std::array kNames<Packing>{"step", "product"};
 
 // The products over one set of weights. They share scratch: one runs at a time.
+struct ExpertProducts {
+  Product gate_up, down;
+};
 struct BlockProducts {
   bool apart = false;  // queries are of fewer rows than keys and values: q and kv in place of qkv
   Product qkv, q, kv;
   Product o, gate_up, down;
   Linear fc1;  // a predictor chooses: fp32 in any case
+  std::vector<ExpertProducts> expert;
 };
 class Products {
  public:

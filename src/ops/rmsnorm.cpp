@@ -8,7 +8,7 @@
 namespace isobath {
 namespace cpu {
 void rmsnorm_forward(F32 y, F32 rstd, Stored saved, const RmsNormIn& in, CF32 weight, float eps);
-void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd);
+void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd, CI32 index);
 void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, CStored z, CF32 weight, CF32 rstd, F32 partial);
 }  // namespace cpu
 
@@ -25,12 +25,13 @@ void rmsnorm_forward(F32 y, F32 rstd, Stored saved, const RmsNormIn& in, CF32 we
   throw_no_device(op, y.device);
 }
 
-void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd) {
-  const Work work("rmsnorm_apply", {.bytes = bytes_of(y, z, weight, rstd)});
-  const Shape shape{rstd.numel(), weight.numel()};
-  require_shape("rmsnorm_apply", "y", y, shape);
-  require_shape("rmsnorm_apply", "z", z, shape);
-  if (y.device == Device::kCpu) return cpu::rmsnorm_apply(y, z, weight, rstd);
+void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd, CI32 index) {
+  const int64_t S = rstd.numel(), D = weight.numel(), J = index.empty() ? S : index.numel();
+  const Work work("rmsnorm_apply", {.bytes = bytes_of(y, weight, index) + J * (D * z.item_bytes() + 4)});
+  require_shape("rmsnorm_apply", "y", y, {J, D});
+  require_shape("rmsnorm_apply", "z", z, {S, D});
+  require_rows("rmsnorm_apply", index, J, S);
+  if (y.device == Device::kCpu) return cpu::rmsnorm_apply(y, z, weight, rstd, index);
   throw_no_device("rmsnorm_apply", y.device);
 }
 

@@ -13,7 +13,8 @@
 //   dweight[d] += sum_s dy[s,d] * z[s,d] * rstd[s]    rows in kGradChunks fixed chunks, combined in order
 // dz (S,D) is overwritten and may alias dy.   partial (kGradChunks, D) is scratch.
 //
-// rmsnorm_apply makes y again from z and rstd, with the bits that forward gave.
+// rmsnorm_apply makes y again from z and rstd, with the bits that forward gave; with an index (J) of rows in any order,
+// y (J,D) holds those rows: y[j] = z[index[j]] * rstd[index[j]] * weight.
 #pragma once
 
 #include "tensor/stored.h"
@@ -27,7 +28,7 @@ struct RmsNormIn {
 };
 
 void rmsnorm_forward(F32 y, F32 rstd, Stored saved, const RmsNormIn& in, CF32 weight, float eps);
-void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd);
+void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd, CI32 index = {});
 void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, CStored z, CF32 weight, CF32 rstd, F32 partial);
 
 }  // namespace isobath

@@ -60,11 +60,12 @@ void rmsnorm_forward(F32 y, F32 rstd, Stored saved, const RmsNormIn& in, CF32 we
   });
 }
 
-void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd) {
-  const int64_t S = y.rows(), D = y.cols();
+void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd, CI32 index) {
+  const int64_t J = y.rows(), D = y.cols();
   with_format(z, [&]<class T>(View<const T> rows) {
-    parallel_for(S, row_grain(D), [&](int64_t s) HWY_ATTR {
-      normalize(y.row(s), Row<T>{rows.row(s), nullptr}, weight.data, rstd[s], D);
+    parallel_for(J, row_grain(D), [&](int64_t j) HWY_ATTR {
+      const int64_t s = index.empty() ? j : index[j];
+      normalize(y.row(j), Row<T>{rows.row(s), nullptr}, weight.data, rstd[s], D);
     });
   });
 }
@@ -108,8 +109,8 @@ namespace cpu {
 void rmsnorm_forward(F32 y, F32 rstd, Stored saved, const RmsNormIn& in, CF32 weight, float eps) {
   HWY_DYNAMIC_DISPATCH(rmsnorm_forward)(y, rstd, saved, in, weight, eps);
 }
-void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd) {
-  HWY_DYNAMIC_DISPATCH(rmsnorm_apply)(y, z, weight, rstd);
+void rmsnorm_apply(F32 y, CStored z, CF32 weight, CF32 rstd, CI32 index) {
+  HWY_DYNAMIC_DISPATCH(rmsnorm_apply)(y, z, weight, rstd, index);
 }
 void rmsnorm_backward(F32 dz, Accum dweight, CF32 dy, CStored z, CF32 weight, CF32 rstd, F32 partial) {
   HWY_DYNAMIC_DISPATCH(rmsnorm_backward)(dz, dweight, dy, z, weight, rstd, partial);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/error.h"
 
@@ -45,6 +46,44 @@ void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, co
   }
 }
 
+int64_t LayerExperts::assigned() const { return std::accumulate(expert_rows.begin(), expert_rows.end(), int64_t(0)); }
+
+double LayerExperts::busiest() const {
+  const int64_t all = assigned();
+  if (all == 0) return 0;
+  return double(*std::max_element(expert_rows.begin(), expert_rows.end())) * double(expert_rows.size()) / double(all);
+}
+
+LayerExperts& LayerExperts::operator+=(const LayerExperts& other) {
+  expert_rows.resize(std::max(expert_rows.size(), other.expert_rows.size()));
+  for (size_t e = 0; e < other.expert_rows.size(); e++) expert_rows[e] += other.expert_rows[e];
+  rows += other.rows, dropped += other.dropped, no_ops += other.no_ops;
+  loss_sum += other.loss_sum, agreement += other.agreement;
+  return *this;
+}
+
+void add_experts(std::vector<LayerExperts>& experts, const ModelConfig& config, const Activations& acts) {
+  if (!config.has_experts()) return;
+  experts.resize(size_t(config.num_hidden_layers));
+  for (int64_t l = 0; l < config.sections(); l++) {
+    const Section section = config.section(l);
+    if (!section.mlp()) continue;
+    const ExpertActs& x = acts.block[size_t(l)].experts;
+    LayerExperts& sum = experts[size_t(section.block)];
+    sum.block = section.block;
+    sum.expert_rows.resize(size_t(config.experts.experts));
+    for (size_t e = 0; e < sum.expert_rows.size(); e++) {
+      const int32_t* begin = x.to.begin.data + e;
+      sum.expert_rows[e] += begin[1] - begin[0];
+    }
+    sum.rows += acts.block[size_t(l)].list.rows;
+    sum.dropped += x.tally.dropped;
+    sum.no_ops += x.tally.no_ops;
+    sum.loss_sum += x.balance_sum + x.imitation_sum;
+    sum.agreement += x.agreement;
+  }
+}
+
 Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t windows,
                           const std::function<void(int64_t done, int64_t of)>& progress,
                           const std::function<bool()>& stop,
@@ -71,6 +110,7 @@ Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t wind
     result.targets += loader_.scored_targets(batch);
     result.rows += batch.rows();
     add_routing(result.layer, model.config(), acts_, batch.rows());
+    add_experts(result.experts, model.config(), acts_);
     if (on_batch) on_batch(acts_, batch.rows());
     if (progress) progress(std::min(first + batch_, count), count);
   }

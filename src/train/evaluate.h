@@ -20,13 +20,31 @@ struct LayerRouting {
   double share() const { return rows ? double(routed) / double(rows) : 0; }
 };
 
+// What the experts of a block were given.
+struct LayerExperts {
+  int64_t block = 0;
+  std::vector<int64_t> expert_rows = {};  // (E) rows that each worked on
+  int64_t rows = 0;                       // that came to the router
+  int64_t dropped = 0;                    // choices that found their expert full
+  int64_t no_ops = 0;                     // rows that took a no-op
+  double loss_sum = 0;                    // of the expert router, summed over capacity runs; in training
+  Agreement agreement = {};               // of experts_causal with the choice of training; counts (row, expert)
+  int64_t assigned() const;
+  double share(size_t e) const { return rows ? double(expert_rows[e]) / double(rows) : 0; }
+  double no_op_share() const { return rows ? double(no_ops) / double(rows) : 0; }
+  double dropped_share() const { return dropped ? double(dropped) / double(dropped + assigned()) : 0; }
+  double busiest() const;  // the most rows that an expert got, over the mean of all experts
+  LayerExperts& operator+=(const LayerExperts& other);  // sums of layers; expert for expert
+};
+
 struct Evaluation {
   double loss = 0;     // nats per scored token
   double entropy = 0;  // of the predictions, nats per row
   int64_t targets = 0;
   int64_t rows = 0;
-  std::vector<LayerRouting> layer;  // one per routed section
-  bool complete = true;             // false: stopped before the last window
+  std::vector<LayerRouting> layer;    // one per routed section
+  std::vector<LayerExperts> experts = {};  // one per block, if it has experts
+  bool complete = true;               // false: stopped before the last window
 };
 
 class Evaluator {
@@ -56,6 +74,9 @@ class Evaluator {
 
 // Adds what the routers of a pass did. `layer` has one entry per routed block.
 void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, const Activations& acts, int64_t rows);
+
+// Adds what the experts of a pass did.
+void add_experts(std::vector<LayerExperts>& experts, const ModelConfig& config, const Activations& acts);
 
 // The limits of batches that a loader with these options makes.
 BatchLimits limits_of(const LoaderOptions& options);

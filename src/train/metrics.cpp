@@ -18,6 +18,21 @@ Json layers_to_json(const std::vector<LayerRouting>& layers) {
   return list;
 }
 
+void add_agreement(Json& json, const Agreement& agreement) {
+  if (agreement.rows == 0) return;
+  json["accuracy"] = agreement.accuracy();
+  json["precision"] = agreement.precision();
+  json["recall"] = agreement.recall();
+  json["base_rate"] = agreement.base_rate();
+  json["causal_share"] = agreement.share();
+}
+
+Json experts_to_json(const std::vector<LayerExperts>& layers) {
+  Json list = Json::array();
+  for (const LayerExperts& l : layers) list.push_back(to_json(l));
+  return list;
+}
+
 Json parse_record(const std::string& line) {
   try {
     return parse_json(line, "a record");
@@ -46,18 +61,21 @@ Json to_json(const LayerRouting& l) {
   Json json{{"block", l.section.block}, {"share", l.share()}};
   if (l.section.part != Part::kBlock) json["part"] = name_of(l.section.part);
   if (l.dropped > 0) json["dropped"] = l.dropped;
-  if (l.agreement.rows > 0) {
-    json["accuracy"] = l.agreement.accuracy();
-    json["precision"] = l.agreement.precision();
-    json["recall"] = l.agreement.recall();
-    json["base_rate"] = l.agreement.base_rate();
-    json["causal_share"] = l.agreement.share();
-  }
+  add_agreement(json, l.agreement);
+  return json;
+}
+
+Json to_json(const LayerExperts& l) {
+  Json json{{"block", l.block}, {"rows", l.rows}, {"dropped", l.dropped}, {"no_ops", l.no_ops}};
+  for (size_t e = 0; e < l.expert_rows.size(); e++) json["shares"].push_back(l.share(e));
+  add_agreement(json, l.agreement);
   return json;
 }
 
 Json to_json(const Evaluation& e) {
-  return {{"loss", e.loss}, {"entropy", e.entropy}, {"targets", e.targets}, {"layers", layers_to_json(e.layer)}};
+  Json json{{"loss", e.loss}, {"entropy", e.entropy}, {"targets", e.targets}, {"layers", layers_to_json(e.layer)}};
+  if (!e.experts.empty()) json["experts"] = experts_to_json(e.experts);
+  return json;
 }
 
 Metrics::Metrics(const fs::path& out, int64_t resumed_step) : path_(out / "metrics.jsonl") {
@@ -78,20 +96,25 @@ void Metrics::line(const Json& record) {
 }
 
 void Metrics::write(const StepRecord& r) {
-  line({{"event", "step"},
-        {"step", r.step},
-        {"loss", r.loss},
-        {"auxiliary", r.auxiliary},
-        {"z_loss", r.z_loss},
-        {"gradient_norm", r.norm.model},
-        {"predictor_norm", r.norm.predictor},
-        {"learning_rate", r.learning_rate},
-        {"tokens", r.tokens},
-        {"flops", r.flops},
-        {"step_ms", r.step_ms},
-        {"tokens_per_s", r.tokens_per_s},
-        {"peak_share", r.peak_share},
-        {"layers", layers_to_json(r.layer)}});
+  Json json{{"event", "step"},
+            {"step", r.step},
+            {"loss", r.loss},
+            {"auxiliary", r.auxiliary},
+            {"z_loss", r.z_loss},
+            {"gradient_norm", r.norm.model},
+            {"predictor_norm", r.norm.predictor},
+            {"learning_rate", r.learning_rate},
+            {"tokens", r.tokens},
+            {"flops", r.flops},
+            {"step_ms", r.step_ms},
+            {"tokens_per_s", r.tokens_per_s},
+            {"peak_share", r.peak_share},
+            {"layers", layers_to_json(r.layer)}};
+  if (!r.experts.empty()) {
+    json["expert_loss"] = r.expert_loss;
+    json["experts"] = experts_to_json(r.experts);
+  }
+  line(json);
 }
 
 void Metrics::write(const EvalRecord& r) {

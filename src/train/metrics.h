@@ -28,6 +28,7 @@ class Metrics {
 };
 
 nlohmann::json to_json(const LayerRouting& layer);
+nlohmann::json to_json(const LayerExperts& experts);
 nlohmann::json to_json(const Evaluation& evaluation);
 
 }  // namespace isobath

@@ -84,8 +84,8 @@ void read_toml(const fs::path& path, RunConfig& config) {
   for (const auto& [section, node] : file) {
     const toml::table* table = node.as_table();
     if (table == nullptr)
-      fail("{}:{}: {} stands outside a section; expected [model], [routing], [data] or [train] above it", path.string(),
-           node.source().begin.line, section.str());
+      fail("{}:{}: {} stands outside a section; expected [model], [routing], [experts], [data] or [train] above it",
+           path.string(), node.source().begin.line, section.str());
     for (const auto& [key, value] : *table) {
       bool known = false;
       for_each_option(config, [&](const char* in, const char* name, auto& option, auto) {
@@ -115,8 +115,10 @@ void options_from_json(const nlohmann::json& json, RunConfig& config) {
   size_t found = 0, stored = 0;
   for_each_option(config, [&](const char* section, const char* key, auto& value, auto) {
     using T = std::decay_t<decltype(value)>;
-    const auto in_section = json.at(section).find(key);
-    if (in_section == json.at(section).end()) return;  // an option of a later version than the file's
+    const auto options = json.find(section);
+    if (options == json.end()) return;  // a section of a later version than the file's
+    const auto in_section = options->find(key);
+    if (in_section == options->end()) return;  // an option of one
     found++;
     if constexpr (Enum<T>) {
       const auto named = parse_name<T>(in_section->template get<std::string>());

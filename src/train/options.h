@@ -102,6 +102,7 @@ template <class Config, class Visit>
 void for_each_option(Config& c, Visit visit) {
   for_each_model_option(c.model, visit);
   for_each_routing_option(c.model.routing, visit);
+  for_each_experts_option(c.model.experts, visit);
   for_each_data_option(c.data, visit);
   for_each_train_option(c.train, visit);
 }

@@ -133,6 +133,10 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
   const Selection how{.step = step};
   double loss = 0, auxiliary = 0, squares = 0;
   for (LayerRouting& layer : record.layer) layer = {.section = layer.section};
+  for (LayerExperts& layer : record.experts) {  // keeps its room
+    std::fill(layer.expert_rows.begin(), layer.expert_rows.end(), 0);
+    layer = {.block = layer.block, .expert_rows = std::move(layer.expert_rows)};
+  }
   midpoints.assign(acts.block.size(), {});
   for (int64_t at = 0; at < count; at += micro) {
     const Batch& batch = loader.train(first + at, std::min(micro, count - at));
@@ -140,6 +144,7 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
                              how, scale);
     if (!std::isfinite(loss)) fail_work("the loss is {}, first seen in {}", loss, first_not_finite(acts, batch.rows()));
     add_routing(record.layer, config.model, acts, batch.rows());
+    add_experts(record.experts, config.model, acts);
     for (size_t l = 0; l < acts.block.size(); l++) {
       auxiliary += acts.block[l].router.auxiliary_sum;
       squares += acts.block[l].router.square_sum;
@@ -152,6 +157,9 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
   const bool balance = config.model.routing.choice == Choice::kToken;
   record.auxiliary = auxiliary / layers / double(balance ? scale.runs : scale.rows);
   record.z_loss = squares / layers / double(scale.rows);
+  record.expert_loss = 0;
+  for (const LayerExperts& layer : record.experts)
+    record.expert_loss += layer.loss_sum / double(record.experts.size()) / double(scale.runs);
   record.tokens += scale.rows;
 }
 
@@ -233,7 +241,8 @@ EvalRecord Trainer::evaluate(const Observer& observer, int64_t windows) {
   State& s = *state_;
   EvalRecord record{.step = s.step, .top_k = {}, .causal = {}};
   record.top_k = s.evaluator.run(s.model, {.by = SelectBy::kTopK}, windows, observer.on_eval_progress, observer.stop);
-  if (record.top_k.complete && s.config.model.routed_blocks() > 0 && s.config.model.has_causal_rule())
+  const bool differ = s.config.model.routed_blocks() > 0 || s.config.model.experts_differ();
+  if (record.top_k.complete && differ && s.config.model.has_causal_rule())
     record.causal =
         s.evaluator.run(s.model, {.by = SelectBy::kCausal}, windows, observer.on_eval_progress, observer.stop);
   return record;

@@ -21,9 +21,10 @@ namespace isobath {
 // What one optimizer step did.
 struct StepRecord {
   int64_t step = 0, steps = 0;
-  double loss = 0;       // nats per scored token of this step
-  double auxiliary = 0;  // mean binary cross-entropy of rule and top-k choice, or mean balance loss; 0 without one
-  double z_loss = 0;     // mean square of the router scores, 0 without z_weight
+  double loss = 0;         // nats per scored token of this step
+  double auxiliary = 0;    // mean binary cross-entropy of rule and top-k choice, or mean balance loss; 0 without one
+  double z_loss = 0;       // mean square of the router scores, 0 without z_weight
+  double expert_loss = 0;  // mean balance loss of the experts (1: used evenly), or cross-entropy of their causal rule
   GradientNorms norm;
   double learning_rate = 0;
   int64_t tokens = 0;  // seen so far
@@ -32,12 +33,13 @@ struct StepRecord {
   double tokens_per_s = 0;
   double peak_share = 0;  // of the measured fp32 FMA peak
   std::vector<LayerRouting> layer;
+  std::vector<LayerExperts> experts;
 };
 
 struct EvalRecord {
   int64_t step = 0;
   Evaluation top_k;
-  std::optional<Evaluation> causal;  // none where the model has no routed block or no causal rule
+  std::optional<Evaluation> causal;  // none where nothing is chosen otherwise, or there is no causal rule
   bool complete() const { return top_k.complete && (!causal || causal->complete); }  // not stopped half-way
 };
 

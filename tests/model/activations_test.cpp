@@ -101,7 +101,9 @@ TEST(Plan, BytesAreTheArenas) {
 bool live_apart(const std::string& a, const std::string& b) {
   const std::set<std::string> head{"scratch.logits", "scratch.chunk_normed", "scratch.chunk_rstd"},
       forward{"scratch.a", "scratch.m"}, backward{"scratch.ddelta", "scratch.dz2"},
-      attention{"scratch.qkv", "scratch.o"}, mlp{"scratch.h", "scratch.uv"};
+      attention{"scratch.qkv", "scratch.o"},
+      mlp{"scratch.h",       "scratch.uv", "scratch.rows",  "scratch.sums", "scratch.column", "scratch.chosen_begin",
+          "scratch.dweight", "scratch.dp", "scratch.dlogit"};
   const auto of_a_block = [&](const std::string& name) {
     return name == "scratch.normed" || forward.contains(name) || backward.contains(name) || attention.contains(name) ||
            mlp.contains(name);
@@ -110,14 +112,22 @@ bool live_apart(const std::string& a, const std::string& b) {
          (attention.contains(a) && mlp.contains(b));
 }
 
-TEST(Plan, BuffersOfTrainingDoNotOverlap) {
+class PlanOverlap : public ::testing::TestWithParam<ExpertsConfig> {};
+INSTANTIATE_TEST_SUITE_P(Plan, PlanOverlap,
+                         ::testing::Values(ExpertsConfig{}, ExpertsConfig{.experts = 3},
+                                           ExpertsConfig{.experts = 3, .choice = Choice::kExpert}),
+                         [](const auto& info) { return std::to_string(info.index); });
+
+TEST_P(PlanOverlap, BuffersOfTrainingDoNotOverlap) {
+  ModelConfig config = tiny_routed();
+  config.experts = GetParam();
   for (const Storage storage : {Storage::kF32, Storage::kBf16})
     for (const Recompute recompute : {Recompute::kNone, Recompute::kBlocks}) {
-      const Activations acts(planned(tiny_routed(), 40), kLimits, Purpose::kTrain, Allocate::kNo,
+      const Activations acts(planned(config, 40), kLimits, Purpose::kTrain, Allocate::kNo,
                              {.recompute = recompute, .storage = storage});
       const auto of_blocks = [&](const std::string& name) {  // what recompute lets the blocks share
         return recompute == Recompute::kBlocks && name.starts_with("block.") && !name.ends_with(".saved") &&
-               name.find(".router.") == std::string::npos;
+               name.find(".router.") == std::string::npos && name.find(".experts.") == std::string::npos;
       };
       const auto& entries = acts.plan().entries();
       for (size_t i = 0; i < entries.size(); i++)

@@ -94,11 +94,11 @@ std::vector<std::pair<const char*, ModelConfig>> configs() {
   random.routing.router = Router::kRandom;
   random.routing.causal = Causal::kNone;
   documents.routing.capacity_scope = documents.routing.attention_scope = Scope::kDocument;
-  return {{"Dense", tiny_config()},
-          {"Bce", tiny_routed()},
-          {"Predictor", predictor},
-          {"Random", random},
-          {"Documents", documents}};
+  ModelConfig experts = tiny_config(), expert_choice = tiny_routed();
+  experts.experts = {.experts = 3, .capacity_factor = 1.1};
+  expert_choice.experts = {.experts = 3, .choice = Choice::kExpert};
+  return {{"Dense", tiny_config()}, {"Bce", tiny_routed()}, {"Predictor", predictor},       {"Random", random},
+          {"Documents", documents}, {"Experts", experts},   {"ExpertChoice", expert_choice}};
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, Step, ::testing::ValuesIn(configs()),
                          [](const auto& info) { return std::string(info.param.first); });

@@ -83,7 +83,14 @@ class SequenceBits : public ::testing::TestWithParam<const char*> {
       config_.routing.causal = Causal::kNone;
     }
     how_.by = kind() == "top-k" ? SelectBy::kTopK : SelectBy::kCausal;
-    if (kind() == "dense") config_.routing = {};
+    if (kind() == "dense" || kind() == "experts" || kind() == "mode") config_.routing = {};
+    if (kind() == "experts") config_.experts = {.experts = 4};
+    if (kind() == "mode") config_.experts = {.experts = 3, .per_token = 1, .no_ops = 1};
+    if (kind() == "staged") config_.experts = {.experts = 3, .choice = Choice::kExpert};
+    if (kind() == "dropping") {
+      config_.experts = {.experts = 3, .capacity_factor = 0.8};
+      how_.by = SelectBy::kTopK;
+    }
   }
   std::string kind() const { return GetParam(); }
   ModelConfig config_ = tiny_routed(0.3);
@@ -93,7 +100,7 @@ class SequenceBits : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, SequenceBits,
                          ::testing::Values("top-k", "bce", "predictor", "threshold", "token", "random", "first",
-                                           "spaced", "dense"),
+                                           "spaced", "dense", "experts", "mode", "staged", "dropping"),
                          [](const auto& info) { return std::string(info.param) == "top-k" ? "topk" : info.param; });
 
 TEST_P(SequenceBits, AloneAndAmongOthers) {

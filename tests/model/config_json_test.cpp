@@ -89,6 +89,66 @@ TEST(ConfigJson, OneCapacityIsANumber) {
   EXPECT_EQ(to_json(config_from_json(isobath_json(), "config.json"))["mixture_of_depths"]["capacity"], 0.25);
 }
 
+// ---- experts
+
+Json mixtral() {
+  Json json = llama();
+  json["model_type"] = "mixtral";
+  json["num_local_experts"] = 4;
+  json["router_aux_loss_coef"] = 0.02;
+  json["sliding_window"] = nullptr;
+  return json;
+}
+
+TEST(ConfigJson, ReadsAndWritesMixtral) {
+  const ModelConfig c = config_from_json(mixtral(), "config.json");
+  EXPECT_EQ(c.experts.experts, 4);
+  EXPECT_EQ(c.experts.per_token, 2);
+  EXPECT_EQ(c.experts.balance_weight, 0.02);
+  EXPECT_TRUE(c.is_mixtral());
+  const Json json = to_json(c);
+  EXPECT_EQ(json["model_type"], "mixtral");
+  EXPECT_EQ(json["architectures"], Json::array({"MixtralForCausalLM"}));
+  EXPECT_EQ(json["num_local_experts"], 4);
+  EXPECT_EQ(json["num_experts_per_tok"], 2);
+  EXPECT_FALSE(json.contains("mixture_of_depths"));
+  EXPECT_EQ(to_json(config_from_json(Json::parse(json.dump()), "config.json")), json);
+}
+
+TEST(ConfigJson, OtherExpertsAreNobodyElsesModel) {
+  const std::pair<const char*, std::function<void(ModelConfig&)>> table[] = {
+      {"one per token", [](ModelConfig& c) { c.experts.per_token = 1; }},
+      {"dropping", [](ModelConfig& c) { c.experts.capacity_factor = 1.25; }},
+      {"expert choice", [](ModelConfig& c) { c.experts.choice = Choice::kExpert; }},
+      {"integrated", [](ModelConfig& c) { c.experts.per_token = 1, c.experts.no_ops = 1; }},
+      {"staged", [](ModelConfig& c) { c.routing.topology = Topology::kJoint; }},
+  };
+  for (const auto& [name, change] : table) {
+    ModelConfig c = config_from_json(mixtral(), "config.json");
+    change(c);
+    resolve(c, 1);
+    const Json json = to_json(c);
+    EXPECT_EQ(json["model_type"], "isobath") << name;
+    EXPECT_FALSE(json.contains("num_local_experts")) << name;
+    EXPECT_EQ(json["mixture_of_depths"]["experts"]["experts"], 4) << name;
+    const ModelConfig back = config_from_json(Json::parse(json.dump()), "config.json");
+    EXPECT_EQ(to_json(back), json) << name;
+    EXPECT_EQ(back.experts.no_ops, c.experts.no_ops) << name;
+    EXPECT_EQ(back.experts.capacity, c.experts.capacity) << name;
+  }
+}
+
+TEST(ConfigJson, RefusesExpertsThatAreNotBuilt) {
+  const auto message_of = [](const Json& json) { return refusal([&] { config_from_json(json, "config.json"); }); };
+  Json one = mixtral(), none = mixtral(), unknown = isobath_json();
+  one["num_experts_per_tok"] = 1;
+  none.erase("num_local_experts");
+  unknown["mixture_of_depths"]["experts"] = {{"experts", 4}, {"jitter", 0.1}};
+  EXPECT_NE(message_of(one).find("num_experts_per_tok is 1"), std::string::npos) << message_of(one);
+  EXPECT_NE(message_of(none).find("num_local_experts is missing"), std::string::npos) << message_of(none);
+  EXPECT_NE(message_of(unknown).find("experts.jitter"), std::string::npos) << message_of(unknown);
+}
+
 TEST(ConfigJson, RefusesByKey) {
   const auto without = [](const char* key) {
     Json json = llama();
@@ -127,7 +187,7 @@ TEST(ConfigJson, RefusesByKey) {
       {"num_attention_heads = 5", with(llama(), "/num_attention_heads", 5)},
       {"mixture_of_depths is missing", no_object},
       {"mixture_of_depths", with(isobath_json(), "/mixture_of_depths", 7)},
-      {"mixture_of_depths.experts", with(isobath_json(), "/mixture_of_depths/experts", 4)},
+      {"mixture_of_depths.shortcuts", with(isobath_json(), "/mixture_of_depths/shortcuts", 4)},
       {"topology", with(isobath_json(), "/mixture_of_depths/topology", "sideways")},
       {"raw, sigmoid, tanh", with(isobath_json(), "/mixture_of_depths/gate", "softmax")},
       {"capacity", with(isobath_json(), "/mixture_of_depths/capacity", 2)},

@@ -44,6 +44,32 @@ Var run_objective(const Outcome<Var>& out, const std::vector<int32_t>& run_begin
   return sum / Var(double(c.routers()) * double(run_begin.size() - 1));
 }
 
+// What a capacity run adds with experts: the balance loss, or the cross-entropy of the experts' causal rule.
+Var expert_objective(const Outcome<Var>& out, const std::vector<reference::Choice>& choices,
+                     const std::vector<int32_t>& run_begin, size_t run, const ModelConfig& c) {
+  Var sum = 0.0;
+  for (size_t l = 0; l < out.experts.size(); l++) {
+    std::vector<std::vector<Var>> logit, p;  // of the rows that the block has of this run
+    std::vector<std::vector<reference::Taken>> taken;
+    std::vector<size_t> first;
+    for (size_t n = size_t(run_begin[run]); n < size_t(run_begin[run + 1]); n++) {
+      if (choices[l].taken[n].empty()) continue;
+      logit.push_back(out.experts[l].logit[n]);
+      p.push_back(out.experts[l].p[n]);
+      taken.push_back(choices[l].taken[n]);
+      std::vector<double> values;
+      for (const Var& v : logit.back()) values.push_back(v.value);
+      first.push_back(reference::ranked(values)[0]);
+    }
+    if (p.empty()) continue;
+    if (c.experts.choice == Choice::kToken)
+      sum += reference::balance(p, first, 0, p.size()) * Var(c.experts.balance_weight);
+    else if (c.experts.causal == Causal::kBce)
+      sum += reference::imitation(logit, taken, 0, p.size()) * Var(c.experts.aux_weight);
+  }
+  return sum / Var(double(c.num_hidden_layers) * double(run_begin.size() - 1));
+}
+
 std::map<std::string, Derivative> reference_gradient(TinyModel& model, const TinyBatch& batch) {
   reference::tape().clear();
   NamedWeights<Var> weights;
@@ -68,6 +94,9 @@ std::map<std::string, Derivative> reference_gradient(TinyModel& model, const Tin
   if (model.config.routing.choice == Choice::kToken)
     for (size_t run = 0; run < size_t(batch.runs()); run++)
       add(run_objective(out, batch.capacity_begin(), run, model.config));
+  if (model.config.has_experts())
+    for (size_t run = 0; run < size_t(batch.runs()); run++)
+      add(expert_objective(out, choices_of(model, batch.rows()), batch.capacity_begin(), run, model.config));
   return result;
 }
 

@@ -78,6 +78,17 @@ TEST(RmsNorm, ApplyHasTheBitsOfForward) {
   }
 }
 
+// In any order, some twice, some not at all.
+TEST(RmsNorm, ApplyGathersListedRows) {
+  const Case c(40, 40, 83, false);
+  const Forward f = forward(c);
+  const List index{39, 0, 17, 17};
+  Buffer y({4, c.D});
+  rmsnorm_apply(y, f.saved, c.weight, f.rstd, index);
+  for (int64_t j = 0; j < 4; j++) expect_same_bits(y.view().row(j), f.y.view().row(index[j]), c.D);
+  EXPECT_THROW(rmsnorm_apply(y, f.saved, c.weight, f.rstd, List{0, 1, 2, 40}), Error);
+}
+
 TEST(RmsNorm, ARowsBitsDependOnThatRowAlone) {
   const Case c(40, 40, 83, false);
   const Forward all = forward(c);

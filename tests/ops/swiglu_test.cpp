@@ -100,6 +100,57 @@ TEST(Swiglu, HasTheSameBitsForAnyNumberOfThreadsAndRows) {
   expect_same_bits(last.values.data(), one.values.data() + 300 * 83, 83, "a row alone");
 }
 
+// ---- row weights
+
+TEST(SwigluWeighted, ForwardIsTheWeightTimesTheFormula) {
+  const Buffer uv = random_buffer({5, 2 * 19}, 1, 3), w = random_buffer({5}, 2);
+  Buffer h({5, 19}), kept = uv;
+  swiglu_forward(h, kept, kept, w);
+  std::vector<double> want = reference::swiglu(to_double(uv), 19);
+  for (size_t i = 0; i < want.size(); i++) want[i] *= double(w[int64_t(i) / 19]);
+  expect_close(h.values, want, max_abs(uv) * max_abs(uv) * max_abs(w), 1);
+  Buffer moved({5, 2 * 19}), h2({5, 19});
+  swiglu_forward(h2, moved, uv, w);
+  expect_same_bits(h2, h);
+  expect_same_bits(moved, uv);
+}
+
+TEST(SwigluWeighted, BackwardMatchesTheFormula) {
+  for (const auto& [S, F] : {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {5, 83}}) {
+    const Buffer uv = random_buffer({S, 2 * F}, 1, 3), dh = random_buffer({S, F}, 2), w = random_buffer({S}, 3);
+    Buffer duv({S, 2 * F}), dh_to_h = dh, dw({S});
+    swiglu_backward(duv, dh_to_h, uv, {w, dw});
+    const auto loss = [&, F = F](const reference::Vec<reference::Complex>& v,
+                                 const reference::Vec<reference::Complex>& weight) {
+      const auto h = reference::swiglu(v, size_t(F));
+      reference::Complex sum = 0;
+      for (size_t i = 0; i < h.size(); i++) sum += weight[i / size_t(F)] * h[i] * double(dh[int64_t(i)]);
+      return sum;
+    };
+    const auto us = to_double(uv), ws = to_double(w);
+    const reference::Vec<reference::Complex> uc(us.begin(), us.end()), wc(ws.begin(), ws.end());
+    const double terms = max_abs(dh) * max_abs(uv) * max_abs(w);
+    expect_close(duv.values, reference::complex_step(us, [&](const auto& v) { return loss(v, wc); }), terms, 1, "duv");
+    expect_close(dw.values, reference::complex_step(ws, [&](const auto& v) { return loss(uc, v); }),
+                 max_abs(dh) * max_abs(uv) * max_abs(uv), double(F), "dw");
+    Buffer h({S, F}), kept = uv;
+    swiglu_forward(h, kept, kept, w);
+    expect_same_bits(dh_to_h, h, "h");
+  }
+}
+
+TEST(SwigluWeighted, AWeightOfOneHasTheBitsOfNone) {
+  Buffer uv = random_buffer({5, 2 * 19}, 1, 3), dh = random_buffer({5, 19}, 2), dh2 = dh;
+  Buffer one({5}, 1), dw({5}), h({5, 19}), duv(uv.shape), duv2(uv.shape);
+  swiglu_forward(h, uv, uv, one);
+  expect_same_bits(h, forward(uv));
+  swiglu_backward(duv, dh, uv);
+  swiglu_backward(duv2, dh2, uv, {one, dw});
+  expect_same_bits(duv, duv2);
+  expect_same_bits(dh, dh2);
+  EXPECT_THROW(swiglu_backward(duv, dh, uv, {Buffer({4}, 1).view(), dw}), Error);
+}
+
 TEST(Swiglu, NoRowsDoNothingAndWrongShapesAreRefused) {
   Buffer none({0, 3}), none2({0, 6}), h({2, 3}), uv({2, 5}, 0);
   swiglu_forward(none, none2, none2);

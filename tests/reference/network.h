@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/experts.h"
 #include "reference/gradient.h"
 #include "reference/tape.h"
 
@@ -29,7 +30,8 @@ struct NetworkShape {
   GateForm gate = GateForm::kRaw;
   bool normed_router = false;
   bool all_keys = false;  // routed rows see the keys of rows that were left out
-  int64_t lookback = 0;   // blocks: the predictor reads the input of an earlier one
+  bool experts_over_their_sum = false;
+  int64_t lookback = 0;  // blocks: the predictor reads the input of an earlier one
 };
 
 // Weights by the names of the files, row-major.
@@ -48,18 +50,26 @@ struct Choice {
   int64_t block = 0;
   Half half = Half::kNone;
   bool routed = false;
-  std::vector<bool> chosen;  // (N)
-  Vec<double> score;         // (N), or empty: <w, x> + b
+  std::vector<bool> chosen;                    // (N)
+  Vec<double> score;                           // (N), or empty: <w, x> + b
+  std::vector<std::vector<Taken>> taken = {};  // (N,O) of rows that are chosen, with experts
+};
+
+// Of a block's experts, by row.
+template <class T>
+struct ExpertScores {
+  std::vector<Vec<T>> logit, p;  // (N,O); empty without experts
 };
 
 template <class T>
 struct Outcome {
-  std::vector<Vec<T>> score, gate;    // per section (N); empty in dense ones
-  std::vector<Vec<T>> score_bce;      // per section (N): BCE of the router's score against the choice
-  std::vector<Vec<T>> predicted;      // per section (N): the predictor's logit
-  std::vector<Vec<T>> predictor_bce;  // per section (N)
-  std::vector<Vec<T>> x;              // per section (N*D): the residual stream after it
-  Vec<T> loss, entropy;               // (N), nats
+  std::vector<Vec<T>> score, gate;       // per section (N); empty in dense ones
+  std::vector<Vec<T>> score_bce;         // per section (N): BCE of the router's score against the choice
+  std::vector<Vec<T>> predicted;         // per section (N): the predictor's logit
+  std::vector<Vec<T>> predictor_bce;     // per section (N)
+  std::vector<ExpertScores<T>> experts;  // per section
+  std::vector<Vec<T>> x;                 // per section (N*D): the residual stream after it
+  Vec<T> loss, entropy;                  // (N), nats
 };
 
 // ---- scalars
@@ -170,6 +180,40 @@ Vec<T> attention(const Vec<T>& q, const Vec<T>& k, const Vec<T>& v, const std::v
   return o;
 }
 
+// w2 (silu(w1 h) * w3 h)
+template <class T>
+Vec<T> swiglu_mlp(const Vec<T>& h, const Vec<T>& w1, const Vec<T>& w3, const Vec<T>& w2, int64_t N) {
+  Vec<T> gate = product(h, w1, N);
+  const Vec<T> up = product(h, w3, N);
+  for (size_t i = 0; i < gate.size(); i++) gate[i] = gate[i] * sigmoid(gate[i]) * up[i];
+  return product(gate, w2, N);
+}
+
+// Every expert over every row; a row keeps what `taken` says.
+template <class T>
+Vec<T> experts_mlp(const Vec<T>& h, const std::string& prefix, const NamedWeights<T>& w, int64_t N,
+                   const std::vector<std::vector<Taken>>& taken, bool over_their_sum, ExpertScores<T>& scores) {
+  const Vec<T> logit = product(h, w.at(prefix + "gate.weight"), N);
+  const size_t O = logit.size() / size_t(N), D = h.size() / size_t(N);
+  for (size_t n = 0; n < size_t(N); n++) {
+    scores.logit.emplace_back(logit.begin() + long(n * O), logit.begin() + long((n + 1) * O));
+    scores.p.push_back(softmax(scores.logit.back()));
+  }
+  Vec<T> m(h.size(), T(0));
+  for (size_t e = 0; w.contains(prefix + "experts." + std::to_string(e) + ".w1.weight"); e++) {
+    const auto weight = [&](const char* name) -> const Vec<T>& {
+      return w.at(prefix + "experts." + std::to_string(e) + "." + name + ".weight");
+    };
+    const Vec<T> out = swiglu_mlp(h, weight("w1"), weight("w3"), weight("w2"), N);
+    for (size_t n = 0; n < size_t(N); n++) {
+      if (taken[n].empty() || taken[n][e] != Taken::kExpert) continue;
+      const T weight_of_row = expert_weights(scores.p[n], taken[n], over_their_sum)[e];
+      for (size_t d = 0; d < D; d++) m[n * D + d] += weight_of_row * out[n * D + d];
+    }
+  }
+  return m;
+}
+
 template <class T>
 Vec<T> attention_delta(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w,
                        const std::vector<Row>& rows, const std::vector<bool>& chosen, const NetworkShape& s) {
@@ -184,24 +228,24 @@ Vec<T> attention_delta(const Vec<T>& x, const std::string& prefix, const NamedWe
 }
 
 template <class T>
-Vec<T> mlp_delta(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, int64_t N,
-                 const NetworkShape& s) {
+Vec<T> mlp_delta(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, int64_t N, const NetworkShape& s,
+                 const Choice& choice, ExpertScores<T>& experts) {
   const auto weight = [&](const char* name) -> const Vec<T>& { return w.at(prefix + name + ".weight"); };
   const Vec<T> h2 = rms_norm(x, weight("post_attention_layernorm"), s.eps);
-  Vec<T> gate = product(h2, weight("mlp.gate_proj"), N);
-  const Vec<T> up = product(h2, weight("mlp.up_proj"), N);
-  for (size_t i = 0; i < gate.size(); i++) gate[i] = gate[i] * sigmoid(gate[i]) * up[i];
-  return product(gate, weight("mlp.down_proj"), N);
+  if (w.contains(prefix + "block_sparse_moe.gate.weight"))
+    return experts_mlp(h2, prefix + "block_sparse_moe.", w, N, choice.taken, s.experts_over_their_sum, experts);
+  return swiglu_mlp(h2, weight("mlp.gate_proj"), weight("mlp.up_proj"), weight("mlp.down_proj"), N);
 }
 
 // What the section adds to its rows before any gate: a + m of a whole block.
 template <class T>
 Vec<T> section_delta(const Vec<T>& x, const std::string& prefix, const NamedWeights<T>& w, const std::vector<Row>& rows,
-                     const std::vector<bool>& chosen, Half half, const NetworkShape& s) {
+                     const std::vector<bool>& chosen, const NetworkShape& s, const Choice& choice,
+                     ExpertScores<T>& experts) {
   const int64_t N = int64_t(rows.size());
-  if (half == Half::kMlp) return mlp_delta(x, prefix, w, N, s);
+  if (choice.half == Half::kMlp) return mlp_delta(x, prefix, w, N, s, choice, experts);
   const Vec<T> a = attention_delta(x, prefix, w, rows, chosen, s);
-  return half == Half::kAttention ? a : sum_of(a, mlp_delta(sum_of(x, a), prefix, w, N, s));
+  return choice.half == Half::kAttention ? a : sum_of(a, mlp_delta(sum_of(x, a), prefix, w, N, s, choice, experts));
 }
 
 // ---- routing
@@ -299,7 +343,8 @@ Outcome<T> network(const NetworkShape& s, const NamedWeights<T>& w, const std::v
         if (!predicted.empty()) predictor_bce.push_back(binary_cross_entropy(predicted[n], chosen[n]));
       }
     }
-    const Vec<T> delta = section_delta(x, prefix, w, rows, chosen, choice.half, s);
+    ExpertScores<T> experts;
+    const Vec<T> delta = section_delta(x, prefix, w, rows, chosen, s, choice, experts);
     for (int64_t n = 0; n < N; n++)
       for (int64_t d = 0; d < s.D && chosen[size_t(n)]; d++) {
         const size_t i = size_t(n * s.D + d);
@@ -310,6 +355,7 @@ Outcome<T> network(const NetworkShape& s, const NamedWeights<T>& w, const std::v
     out.score_bce.push_back(score_bce);
     out.predicted.push_back(predicted);
     out.predictor_bce.push_back(predictor_bce);
+    out.experts.push_back(experts);
     out.x.push_back(x);
   }
   head_and_loss(out, x, w, rows, s);

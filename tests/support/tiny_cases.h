@@ -190,6 +190,77 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.blocks = {2};
     c.routing.causal = Causal::kThreshold;
   });
+  const auto experts = [](int64_t E, int64_t per_token) {
+    return [=](ModelConfig& c) {
+      c.experts.experts = E;
+      c.experts.per_token = per_token;
+      c.experts.balance_weight = 0.3;
+    };
+  };
+  const auto expert_choice = [](ModelConfig& c) {
+    c.experts.experts = 3;
+    c.experts.choice = Choice::kExpert;
+    c.experts.capacity = 0.4;
+    c.experts.aux_weight = 0.5;
+  };
+  add("Experts", tiny_config(2), ragged, experts(4, 2));
+  add("ExpertsOnePerRow", tiny_config(2), ragged, experts(3, 1));
+  add("ExpertsWithCapacity", tiny_config(2), even, [&](auto& c) {
+    experts(3, 2)(c);
+    c.experts.capacity_factor = 0.7;
+  });
+  add("ExpertsWithCapacityDocuments", tiny_config(2), packed, [&](auto& c) {
+    experts(3, 1)(c);
+    c.experts.capacity_factor = 0.8;
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+  });
+  add("ExpertChoice", tiny_config(2), ragged, expert_choice);
+  add("ExpertChoiceDocuments", tiny_config(2), packed, [&](auto& c) {
+    expert_choice(c);
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+  });
+  add("ExpertChoiceWithoutARule", tiny_config(2), even, [&](auto& c) {
+    expert_choice(c);
+    c.experts.causal = Causal::kNone;
+  });
+  add("IntegratedMode", tiny_config(3), ragged, [&](auto& c) {
+    experts(3, 1)(c);
+    c.experts.no_ops = 2;
+  });
+  add("IntegratedModeBounded", tiny_config(3), ragged, [&](auto& c) {
+    experts(3, 1)(c);
+    c.experts.no_ops = 1;
+    c.experts.no_op_capacity = 0.2;
+    c.experts.capacity_factor = 0.9;
+  });
+  add("StagedMode", routed, ragged, [&](auto& c) {
+    experts(3, 2)(c);
+    c.routing.aux_weight = 0.7;
+  });
+  add("StagedModeExpertChoicePredictor", tiny_routed(0.5), ragged, [&](auto& c) {
+    expert_choice(c);
+    c.routing.causal = Causal::kPredictor;
+    c.routing.predictor_width = 5;
+    c.routing.gate = Gate::kTanh;
+  });
+  add("StaggeredExperts", routed, ragged, [&](auto& c) {
+    experts(3, 2)(c);
+    topology(Topology::kStaggered)(c);
+  });
+  add("RoutedMlpsOfExpertsThatChoose", tiny_routed(0.5), even, [&](auto& c) {
+    expert_choice(c);
+    topology(Topology::kMlp)(c);
+    c.routing.gate = Gate::kSigmoid;
+  });
+  add("RoutedAttentionBesideExperts", routed, ragged, [&](auto& c) {
+    experts(3, 1)(c);
+    topology(Topology::kAttention)(c);
+  });
+  add("StagedModeDropping", tiny_routed(0.5), packed, [&](auto& c) {
+    experts(2, 1)(c);
+    c.experts.capacity_factor = 0.5;
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+  });
   add("ChosenBlocks", routed, ragged, [](auto& c) { c.routing.blocks = {0, 2}; });
   add("EveryOtherFromTheFirst", routed, ragged, [](auto& c) { c.routing.start = 0; });
   add("OneHead", routed, even, [](auto& c) {

@@ -229,6 +229,7 @@ inline reference::NetworkShape reference_shape(const ModelConfig& c) {
           .gate = reference::GateForm(int(c.routing.gate)),
           .normed_router = c.norms_router_input(),
           .all_keys = c.keeps_all_keys(),
+          .experts_over_their_sum = c.has_experts() && !c.experts_choose() && c.experts.per_token == 2,
           .lookback = c.routing.predictor_lookback};
 }
 
@@ -237,6 +238,25 @@ inline reference::NamedWeights<double> reference_weights(const WeightSet& set) {
   for (size_t i = 0; i < set.list().size(); i++)
     named[set.list()[i].name].assign(set.at(i).data, set.at(i).data + set.at(i).numel());
   return named;
+}
+
+// What the experts of section l took of the N rows in the last pass; nothing of rows that are not in the list.
+inline std::vector<std::vector<reference::Taken>> taken_of(TinyModel& model, int64_t l, int64_t N) {
+  std::vector<std::vector<reference::Taken>> taken;
+  if (!model.config.has_experts()) return taken;
+  taken.resize(size_t(N));
+  if (!model.config.section(l).mlp()) return taken;
+  const BlockActs& b = model.acts.block[size_t(l)];
+  const int64_t O = model.config.experts.outputs();
+  for (int64_t s = 0; s < b.list.rows; s++)
+    for (int64_t o = 0; o < O; o++) {
+      const int32_t at = b.experts.to.place.row(s)[o];
+      taken[size_t(b.list.index.empty() ? s : b.list.index[s])].push_back(at >= 0 ? reference::Taken::kExpert
+                                                                          : at == kNotChosen
+                                                                              ? reference::Taken::kNot
+                                                                              : reference::Taken::kNothing);
+    }
+  return taken;
 }
 
 // What the model's last pass chose. Scores are handed over only where they are no function of the weights.
@@ -249,6 +269,7 @@ inline std::vector<reference::Choice> choices_of(TinyModel& model, int64_t N) {
                              .routed = section.routed,
                              .chosen = std::vector<bool>(size_t(N)),
                              .score = {}};
+    choice.taken = taken_of(model, l, N);
     if (choice.routed) {
       for (const int32_t n : model.chosen(l)) choice.chosen[size_t(n)] = true;
       const float* score = model.router(l).score.data;

@@ -90,6 +90,7 @@ class Expected {
     pack_before(2 * F, D);
     if (output) pack_before(D, F);
     add("rmsnorm_forward", 2 * S * D + 2 * kept(S * D) + S + D);  // saved + a, which is kept
+    if (c_.has_experts()) return experts_half(S);
     for (int64_t at = 0; at < S; at += kMlpRows) {
       const int64_t n = std::min(kMlpRows, S - at);
       forward(n, 2 * F, D);
@@ -97,7 +98,47 @@ class Expected {
       if (output) forward(n, D, F);
     }
   }
+  // Experts that choose have lists of known lengths.
+  int64_t expert_rows(int64_t S) const { return B_ * capacity_rows(c_.experts.capacity, S / B_); }
+  void gathered_norm(int64_t n) { add("rmsnorm_apply", n * D + kept(n * D) + 2 * n + D); }
+  void experts_half(int64_t S) {
+    const int64_t E = c_.experts.experts, n = expert_rows(S);
+    add("expert_router_forward", kept(S * D) + S + D + E * D + 2 * S * E);
+    add("choose_by_expert", 3 * S * E + (B_ + 1) + (E + 1) + 2 * E * n);
+    add("zero_rows", S * D);
+    for (int64_t e = 0; e < E; e++) {
+      add("select_top_k", S + n + 2 * (B_ + 1));
+      gathered_norm(n);
+      forward(n, 2 * F, D);
+      add("swiglu_forward", 3 * n * F + n);
+      forward(n, D, F);
+      add("scatter_add", 3 * n * D + n);
+    }
+  }
+  void experts_backward(int64_t S) {
+    const int64_t E = c_.experts.experts, n = expert_rows(S);
+    add("zero_rows", S * D);
+    for (int64_t e = 0; e < E; e++) {
+      add("residual_add_backward", 2 * n * D + n);  // gathers the rows of dm
+      gathered_norm(n);
+      backward(n, D, F);
+      add("swiglu_backward", 4 * n * F + kept(2 * n * F) + 2 * n);
+      backward(n, 2 * F, D);
+      add("scatter_add", 3 * n * D + n);
+    }
+    add("expert_weights_backward", 3 * S * E + E * n);
+    add("expert_imitation_loss", 4 * S * E + B_ + 1);
+    add("expert_softmax_backward", 4 * S * E);
+    add("expert_router_backward_weight", 2 * E * D + S * E + kept(S * D) + S + D);
+    add("expert_router_backward_input", 2 * S * D + S * E + E * D);
+  }
   void mlp_backward(int64_t S) {
+    if (c_.has_experts()) {
+      experts_backward(S);
+      add("rmsnorm_backward", 2 * S * D + kept(S * D) + S + 3 * D);
+      add("scatter_add", 3 * S * D);
+      return;
+    }
     pack_before(2 * F, D);
     pack_before(D, F);
     add("rmsnorm_apply", S * D + kept(S * D) + S + D);
@@ -184,7 +225,8 @@ class Expected {
     });
     const auto pack = [&](int64_t out, int64_t in) { add("linear_pack", 3 * out * in); };
     for (int64_t l = 0; l < c_.num_hidden_layers && !packs_again_; l++) {
-      pack(heads.qkv_cols(), D), pack(D, heads.q_cols()), pack(2 * F, D), pack(D, F);
+      pack(heads.qkv_cols(), D), pack(D, heads.q_cols());
+      for (int64_t mlp = 0; mlp < std::max<int64_t>(1, c_.experts.experts); mlp++) pack(2 * F, D), pack(D, F);
       if (c_.has_predictor() && c_.routed(l)) pack(c_.predictor_width(), D);
     }
     pack(c_.vocab_size, D);
@@ -216,6 +258,8 @@ std::vector<Model> models() {
   threshold.routing.z_weight = 0.1;
   ModelConfig spaced = random;
   spaced.routing.router = Router::kSpaced;
+  ModelConfig experts = tiny_config(), staged = tiny_routed();
+  experts.experts = staged.experts = {.experts = 3, .choice = Choice::kExpert, .capacity = 0.4};
   const MemoryOptions recompute{.recompute = Recompute::kBlocks}, bf16{.storage = Storage::kBf16},
       both{.recompute = Recompute::kBlocks, .storage = Storage::kBf16}, pack{.packing = Packing::kProduct},
       all{.recompute = Recompute::kBlocks, .storage = Storage::kBf16, .packing = Packing::kProduct};
@@ -227,6 +271,8 @@ std::vector<Model> models() {
           {"Threshold", threshold},
           {"Random", random},
           {"Spaced", spaced},
+          {"Experts", experts},
+          {"StagedExperts", staged},
           {"DenseRecomputed", tiny_config(), recompute},
           {"BceRecomputed", tiny_routed(), recompute},
           {"DenseBf16", tiny_config(), bf16},

@@ -1,0 +1,207 @@
+// Mixtures of experts that learn, use what their options say, and say what they did.
+#include "model/experts.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <numeric>
+
+#include "ops/select.h"
+#include "support/tiny_model.h"
+#include "train/evaluate.h"
+#include "train/optimizer.h"
+#include "train_support.h"
+
+namespace isobath {
+namespace {
+
+using namespace testing;
+
+constexpr int64_t kB = 3, kT = 20;
+
+struct Variant {
+  const char* name;
+  ExpertsConfig experts;
+  bool staged = false;
+};
+const Variant kVariants[] = {
+    {"TwoPerToken", {.experts = 4}},
+    {"OnePerToken", {.experts = 4, .per_token = 1}},
+    {"Dropping", {.experts = 4, .capacity_factor = 1}},
+    {"LoweredCapacity", {.experts = 4, .per_token = 1, .capacity_factor = 0.5}},
+    {"ExpertChoice", {.experts = 4, .choice = Choice::kExpert}},
+    {"ExpertChoiceWithoutARule", {.experts = 4, .choice = Choice::kExpert, .capacity = 0.25, .causal = Causal::kNone}},
+    {"Integrated", {.experts = 3, .per_token = 1, .no_ops = 1}},
+    {"IntegratedBounded", {.experts = 3, .per_token = 1, .no_ops = 2, .no_op_capacity = 0.2}},
+    {"Staged", {.experts = 3}, true},
+    {"StagedExpertChoice", {.experts = 3, .choice = Choice::kExpert}, true},
+    {"StagedLoweredCapacity", {.experts = 3, .per_token = 1, .capacity_factor = 0.6}, true},
+};
+
+void expect_shares_as_configured(const LayerExperts& l, const ExpertsConfig& e, int64_t rows) {
+  EXPECT_EQ(l.rows, rows);
+  const int64_t run = rows / kB;
+  for (const int64_t n : l.expert_rows) {
+    if (e.choice == Choice::kExpert) {
+      EXPECT_EQ(n, kB * capacity_rows(e.capacity, run));
+    }
+    if (e.capacity_factor > 0) {
+      EXPECT_LE(n, kB * int64_t(std::ceil(e.capacity_factor * double(e.per_token * run) / double(e.experts) - 1e-9)));
+    }
+  }
+  if (e.choice == Choice::kToken) {
+    EXPECT_EQ(l.assigned() + l.dropped + l.no_ops, rows * e.per_token);
+  }
+  if (e.choice == Choice::kToken && e.capacity_factor == 0) {
+    EXPECT_EQ(l.dropped, 0);
+  }
+  if (e.no_op_capacity > 0) {
+    EXPECT_LE(l.no_ops, kB * int64_t(e.no_op_capacity * double(run) + 1e-9));
+  }
+}
+
+class ExpertsLearn : public ::testing::TestWithParam<Variant> {};
+INSTANTIATE_TEST_SUITE_P(Variants, ExpertsLearn, ::testing::ValuesIn(kVariants),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(ExpertsLearn, OneBatchInTwentySteps) {
+  ModelConfig config = GetParam().staged ? tiny_routed(0.5) : tiny_config();
+  config.experts = GetParam().experts;
+  const std::vector<Sequence> sequences = random_sequences(std::vector<int64_t>(kB, kT), config.vocab_size);
+  TinyModel model(config, limits_for(sequences));
+  initialize(model.weights, 5);
+  model.products.pack(model.weights.weights());
+  Optimizer optimizer(model.config, {});
+  const TinyBatch batch(sequences, model.config);
+  std::vector<double> loss;
+  for (int64_t step = 1; step <= 20; step++) {
+    loss.push_back(model.step(batch, {.step = step}) / double(batch.targets()));
+    ASSERT_TRUE(std::isfinite(loss.back())) << step;
+    std::vector<LayerExperts> layers;
+    add_experts(layers, model.config, model.acts);
+    ASSERT_EQ(layers.size(), 3u);
+    for (const LayerExperts& l : layers)
+      expect_shares_as_configured(l, model.config.experts, model.acts.block[size_t(l.block)].list.rows);
+    optimizer.step(model.weights, model.gradient, 3e-3, step);
+    model.products.pack(model.weights.weights());
+  }
+  EXPECT_LT(std::accumulate(loss.end() - 5, loss.end(), 0.0) / 5, 0.9 * loss[0]);
+}
+
+// What training does not need of the future, generation does not either: the same choice, and so the same loss.
+TEST(Experts, WithoutCapacitiesChooseTheSameCausally) {
+  for (const ExpertsConfig& experts :
+       {ExpertsConfig{.experts = 4}, ExpertsConfig{.experts = 3, .per_token = 1, .no_ops = 1}}) {
+    ModelConfig config = tiny_config();
+    config.experts = experts;
+    TinyModel model(config, {.sequences = 2, .T = 17}, Purpose::kForward);
+    const TinyBatch batch(random_sequences({17, 9}, config.vocab_size), model.config);
+    EXPECT_FALSE(model.config.experts_differ());
+    EXPECT_EQ(model.forward(batch, {.by = SelectBy::kTopK}), model.forward(batch, {.by = SelectBy::kCausal}));
+  }
+}
+
+// Depth lets more experts take a row, and fewer rows skip.
+TEST(Experts, DepthIsMoreOrLessCompute) {
+  for (const ExpertsConfig& experts : {ExpertsConfig{.experts = 3, .choice = Choice::kExpert},
+                                       ExpertsConfig{.experts = 3, .per_token = 1, .no_ops = 1}}) {
+    ModelConfig config = tiny_config();
+    config.experts = experts;
+    TinyModel model(config, {.sequences = 1, .T = 30}, Purpose::kForward);
+    const TinyBatch batch(random_sequences({30}, config.vocab_size), model.config);
+    std::vector<int64_t> assigned;
+    for (const float depth : {-1e30f, 0.0f, 1e30f}) {
+      EXPECT_TRUE(std::isfinite(model.forward(batch, {.by = SelectBy::kCausal, .depth = depth})));
+      assigned.push_back(model.acts.block[1].experts.tally.assigned);
+    }
+    EXPECT_EQ(assigned[0], 0);
+    EXPECT_GT(assigned[1], 0);
+    EXPECT_LT(assigned[1], assigned[2]);
+    EXPECT_EQ(assigned[2], 30 * (experts.choice == Choice::kExpert ? 3 : 1));
+  }
+}
+
+// An expert that no row took has a zero gradient, not a missing one.
+TEST(Experts, ThatNoRowTookHaveZeroGradients) {
+  ModelConfig config = tiny_config(1);
+  config.experts = {.experts = 3, .per_token = 1, .balance_weight = 0};
+  TinyModel model(config, {.sequences = 1, .T = 6});
+  const F32 router = model.weights.weights().block[0].expert_router;
+  std::fill_n(router.data, router.numel(), 0.0f);  // equal scores: all rows take the first
+  const TinyBatch batch(random_sequences({6}, config.vocab_size), model.config);
+  model.step(batch);
+  const std::vector<ExpertWeights>& g = model.gradient.weights().block[0].expert;
+  const auto size = [](F32 w) {
+    return std::accumulate(w.data, w.data + w.numel(), 0.0, [](double sum, float v) { return sum + std::abs(v); });
+  };
+  EXPECT_GT(size(g[0].down), 0);
+  EXPECT_EQ(size(g[1].down) + size(g[2].gate) + size(g[2].up), 0);
+}
+
+TEST(Experts, ANumberThatIsNotFiniteNamesTheBlock) {
+  ModelConfig config = tiny_config(2);
+  config.experts = {.experts = 3};
+  TinyModel model(config, {.sequences = 1, .T = 6});
+  model.weights.weights().block[1].expert_router[3] = NAN;
+  const TinyBatch batch(random_sequences({6}, config.vocab_size), model.config);
+  const Error error = error_of([&] { model.step(batch); });
+  EXPECT_EQ(error.fault(), Fault::kWork);
+  expect_in(error.what(), "block 1");
+}
+
+TEST(Experts, ARunTellsWhatTheyDid) {
+  const TempDir dir;
+  RunConfig c = tiny_run(dir);
+  c.model.routing.topology = Topology::kDense;
+  c.model.experts = {.experts = 3, .per_token = 1, .capacity_factor = 0.5, .no_ops = 1};
+  const Watched w = run_and_watch(c);
+  const StepRecord& last = w.steps.back();
+  ASSERT_EQ(last.experts.size(), 4u);
+  EXPECT_EQ(last.experts[2].rows, 4 * 24);
+  EXPECT_GT(last.expert_loss, 0.9);  // 1: the outputs are used evenly
+  EXPECT_LT(last.expert_loss, 4);
+  ASSERT_TRUE(w.result.final_eval && w.result.final_eval->causal) << "generation drops nothing: the gap is told";
+  EXPECT_EQ(w.result.final_eval->causal->experts[0].dropped, 0);
+  EXPECT_GT(w.result.final_eval->top_k.experts[0].dropped, 0);
+  const std::string metrics = read_file(fs::path(c.train.out) / "metrics.jsonl");
+  expect_in(metrics, "\"expert_loss\"");
+  expect_in(metrics, "\"no_ops\"");
+}
+
+// ---- what makes no sense
+
+TEST(Experts, RefuseWhatDoesNotGoTogether) {
+  const std::pair<const char*, std::function<void(ModelConfig&)>> table[] = {
+      {"no experts", [](auto& c) { c.experts.no_ops = 1; }},
+      {"no experts", [](auto& c) { c.experts.capacity_factor = 1; }},
+      {"plain MLP", [](auto& c) { c.experts = {.experts = 1, .per_token = 1}; }},
+      {"expected 1 or 2", [](auto& c) { c.experts = {.experts = 4, .per_token = 3}; }},
+      {"experts_per_token = 1", [](auto& c) { c.experts = {.experts = 4, .no_ops = 1}; }},
+      {"experts_choice = expert", [](auto& c) { c.experts = {.experts = 4, .capacity = 0.5}; }},
+      {"without no-ops", [](auto& c) { c.experts = {.experts = 4, .no_op_capacity = 0.5}; }},
+      {"less than 1", [](auto& c) { c.experts = {.experts = 4, .per_token = 1, .no_ops = 1, .no_op_capacity = 1}; }},
+      {"skips already",
+       [](auto& c) { c.experts = {.experts = 4, .choice = Choice::kExpert, .per_token = 1, .no_ops = 1}; }},
+      {"experts_capacity",
+       [](auto& c) { c.experts = {.experts = 4, .choice = Choice::kExpert, .capacity_factor = 1}; }},
+      {"at most 1", [](auto& c) { c.experts = {.experts = 4, .choice = Choice::kExpert, .capacity = 1.5}; }},
+      {"not built for experts",
+       [](auto& c) { c.experts = {.experts = 4, .choice = Choice::kExpert, .causal = Causal::kThreshold}; }},
+      {"two routers",
+       [](auto& c) {
+         c.experts = {.experts = 4, .per_token = 1, .no_ops = 1};
+         c.routing.topology = Topology::kJoint;
+       }},
+      {"at most 256", [](auto& c) { c.experts = {.experts = 300}; }},
+      {"0 or more", [](auto& c) { c.experts = {.experts = 4, .balance_weight = -1}; }},
+  };
+  for (const auto& [word, change] : table) {
+    ModelConfig c = tiny_config();
+    change(c);
+    expect_in(error_of([&] { resolve(c, 8); }).what(), word);
+  }
+}
+
+}  // namespace
+}  // namespace isobath
