@@ -160,7 +160,7 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
     read_object(routing, "mixture_of_depths", {"annealed", "experts"},
                 [&](auto visit) { for_each_routing_option(c.routing, visit); });
     if (const Json* experts = routing.find("experts")) {
-      if (!experts->is_object()) routing.wrong("experts", *experts, "an object");
+      if (!experts->is_object()) routing.wrong("mixture_of_depths.experts", *experts, "an object");
       read_object({*experts, path}, "mixture_of_depths.experts", {},
                   [&](auto visit) { for_each_experts_option(c.experts, visit); });
     }

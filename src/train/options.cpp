@@ -115,10 +115,9 @@ void options_from_json(const nlohmann::json& json, RunConfig& config) {
   size_t found = 0, stored = 0;
   for_each_option(config, [&](const char* section, const char* key, auto& value, auto) {
     using T = std::decay_t<decltype(value)>;
-    const auto options = json.find(section);
-    if (options == json.end()) return;  // a section of a later version than the file's
-    const auto in_section = options->find(key);
-    if (in_section == options->end()) return;  // an option of one
+    if (std::string_view(section) == "experts" && !json.contains(section)) return;  // the file is of an earlier version
+    const auto in_section = json.at(section).find(key);
+    if (in_section == json.at(section).end()) return;  // an option of a later version than the file's
     found++;
     if constexpr (Enum<T>) {
       const auto named = parse_name<T>(in_section->template get<std::string>());

@@ -118,12 +118,16 @@ TEST(OptionsJson, round_trip_of_values_unlike_the_defaults) {
 TEST(OptionsJson, damaged_options_are_refused) {
   const nlohmann::json good = options_to_json(RunConfig{});
   RunConfig c;
-  for (const char* section : {"model", "routing", "data", "train"})
+  for (const char* section : {"model", "routing", "experts", "data", "train"})
     for (const auto& [key, value] : good[section].items()) {
       nlohmann::json bad = good;
       bad[section][key] = nlohmann::json::object();
       EXPECT_ANY_THROW(options_from_json(bad, c)) << key;
     }
+  nlohmann::json before_experts = good;  // files of versions that had none are whole
+  before_experts.erase("experts");
+  options_from_json(before_experts, c);
+  EXPECT_EQ(c.model.experts.experts, 0);
   nlohmann::json word = good;
   word["routing"]["gate"] = "relu";
   expect_in(error_of([&] { options_from_json(word, c); }).what(), "routing.gate is \"relu\"");

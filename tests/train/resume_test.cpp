@@ -6,7 +6,6 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "resume_cases.h"
 #include "support/thread_count.h"
 #include "train_support.h"
 
@@ -15,6 +14,69 @@ namespace {
 
 using namespace testing;
 using Json = nlohmann::json;
+
+struct ResumeCase {
+  const char* name;
+  std::function<void(RunConfig&)> change;
+};
+
+const ResumeCase kCases[] = {
+    {"Dense", [](RunConfig& c) { c.model.routing.topology = Topology::kDense; }},
+    {"Bce", [](RunConfig&) {}},
+    {"NormedRouter", [](RunConfig& c) { c.model.routing.router_input = RouterInput::kNormed; }},
+    {"Predictor", [](RunConfig& c) { c.model.routing.causal = Causal::kPredictor; }},
+    {"Threshold",
+     [](RunConfig& c) {
+       c.model.routing.causal = Causal::kThreshold;
+       c.model.routing.z_weight = 0.01;
+     }},
+    {"AnnealedCapacity",
+     [](RunConfig& c) {
+       c.train.capacity_anneal = 0.8;
+       c.model.routing.causal = Causal::kThreshold;
+       c.train.capacity_anneal_shape = AnnealShape::kCosine;
+     }},
+    {"TrainOnly", [](RunConfig& c) { c.train.train_only = "router,*.mlp.*"; }},
+    {"TokenChoice",
+     [](RunConfig& c) {
+       c.model.routing.choice = Choice::kToken;
+       c.model.routing.gate = Gate::kSigmoid;
+       c.model.routing.causal = Causal::kNone;
+     }},
+    {"StaggeredThreshold",
+     [](RunConfig& c) {
+       c.model.routing.topology = Topology::kStaggered;
+       c.model.routing.causal = Causal::kThreshold;
+     }},
+    {"AttentionOnlyPredictor",
+     [](RunConfig& c) {
+       c.model.routing.topology = Topology::kAttention;
+       c.model.routing.causal = Causal::kPredictor;
+     }},
+    {"MlpOnly", [](RunConfig& c) { c.model.routing.topology = Topology::kMlp; }},
+    {"RandomRouter",
+     [](RunConfig& c) {
+       c.model.routing.router = Router::kRandom;
+       c.model.routing.causal = Causal::kNone;
+     }},
+    {"SpacedRouter",
+     [](RunConfig& c) {
+       c.model.routing.router = Router::kSpaced;
+       c.model.routing.causal = Causal::kNone;
+     }},
+    {"DocumentScope",
+     [](RunConfig& c) {
+       c.model.routing.capacity_scope = c.model.routing.attention_scope = Scope::kDocument;
+       c.data.max_documents = 3;
+     }},
+    {"MicroBatches", [](RunConfig& c) { c.data.micro_batch = 3; }},
+    {"Bf16", [](RunConfig& c) { c.train.memory.storage = Storage::kBf16; }},
+    {"ShortLastStep",
+     [](RunConfig& c) {
+       c.train.steps = 0;
+       c.train.tokens = 24 * 38;  // nine steps of 4 sequences and one of 2
+     }},
+};
 
 // All that is not a time.
 void expect_same(const StepRecord& a, const StepRecord& b) {
@@ -28,13 +90,6 @@ void expect_same(const StepRecord& a, const StepRecord& b) {
   EXPECT_EQ(a.learning_rate, b.learning_rate);
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(a.flops, b.flops);
-  EXPECT_EQ(a.expert_loss, b.expert_loss);
-  ASSERT_EQ(a.experts.size(), b.experts.size());
-  for (size_t i = 0; i < a.experts.size(); i++) {
-    EXPECT_EQ(a.experts[i].expert_rows, b.experts[i].expert_rows);
-    EXPECT_EQ(a.experts[i].dropped, b.experts[i].dropped);
-    EXPECT_EQ(a.experts[i].no_ops, b.experts[i].no_ops);
-  }
   ASSERT_EQ(a.layer.size(), b.layer.size());
   for (size_t i = 0; i < a.layer.size(); i++) {
     EXPECT_EQ(a.layer[i].routed, b.layer[i].routed);
