@@ -30,9 +30,28 @@ struct alignas(64) FewScratch {
   float max[kRowGroup], sum[kRowGroup], correction[kRowGroup];
 };
 
+// Where the keys and values of a block stand, one head's. Pages lie anywhere, which memory's own reading ahead does not
+// follow: each product asks for what the next one reads.
+template <class T>
+struct Block {
+  const T *key[kPages], *value[kPages];
+};
+
+template <class T>
+Block<T> BlockOf(const PagedKv<T>& kv, int64_t head, int64_t first, int64_t keys) {
+  Block<T> block;
+  for (int64_t i = 0; i < kPages; i++) {
+    const int64_t j = first + std::min(i * kPageRows, keys - 1);  // behind the last page, that one again
+    const int32_t page = kv.page[j / kPageRows];
+    block.key[i] = kv.pages.template keys<const T>(page, kv.first_head + head);
+    block.value[i] = kv.pages.template values<const T>(page, kv.first_head + head);
+  }
+  return block;
+}
+
 // p[r,j] = sum_k q[r,k] key[k,j] of a whole block. Where keys end, what stands behind them is computed along.
 template <int R, class T>
-HWY_INLINE void Scores(float* p, const float* q, int64_t K, const T* const (&page)[kPages]) {
+HWY_INLINE void Scores(float* p, const float* q, int64_t K, const Block<T>& block) {
   const Full d;
   hn::Vec<Full> sum[R][kVectors];
 #pragma GCC unroll 4
@@ -40,10 +59,12 @@ HWY_INLINE void Scores(float* p, const float* q, int64_t K, const T* const (&pag
 #pragma GCC unroll 64
     for (int v = 0; v < kVectors; v++) sum[r][v] = hn::Zero(d);
   for (int64_t k = 0; k < K; k++) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kPages; i++) __builtin_prefetch(block.value[i] + k * kPageRows);
 #pragma GCC unroll 64
     for (int v = 0; v < kVectors; v++) {
       const int64_t j = v * kLanes;
-      const auto key = load_stored(d, page[j / kPageRows] + k * kPageRows + j % kPageRows);
+      const auto key = load_stored(d, block.key[j / kPageRows] + k * kPageRows + j % kPageRows);
 #pragma GCC unroll 4
       for (int r = 0; r < R; r++) sum[r][v] = hn::MulAdd(hn::Set(d, q[r * K + k]), key, sum[r][v]);
     }
@@ -55,9 +76,9 @@ HWY_INLINE void Scores(float* p, const float* q, int64_t K, const T* const (&pag
 }
 
 template <class T>
-void ScoreRows(float* p, const float* q, int64_t rows, int64_t K, const T* const (&page)[kPages]) {
-  for (; rows >= 2; rows -= 2, p += 2 * kKeyBlock, q += 2 * K) Scores<2>(p, q, K, page);
-  if (rows == 1) Scores<1>(p, q, K, page);
+void ScoreRows(float* p, const float* q, int64_t rows, int64_t K, const Block<T>& block) {
+  for (; rows >= 2; rows -= 2, p += 2 * kKeyBlock, q += 2 * K) Scores<2>(p, q, K, block);
+  if (rows == 1) Scores<1>(p, q, K, block);
 }
 
 // One block of the online softmax of query r, `visible` of whose keys it sees: p becomes 2^(p - max), 0 behind them.
@@ -77,83 +98,91 @@ void SoftmaxRow(FewScratch& s, int64_t r, int64_t visible) {
   s.sum[r] = hn::GetLane(hn::MulAdd(hn::Set(d, s.sum[r]), correction, hn::Set(d, sum)));
 }
 
-// V vectors of o[r] = correction * o[r] + sum_j p[j] value[j] of a block; zero to begin with if there is no correction.
+// V vectors of o = correction * o + sum_j p[j] value[j] of a block, from column n on; zero to begin with if there is no
+// correction.
 template <int V, class T>
-HWY_INLINE void Mix(float* o, const float* correction, const float* p, int64_t keys, int64_t K,
-                    const T* const (&page)[kPages]) {
+HWY_INLINE void Mix(float* o, const float* correction, const float* p, int64_t keys, int64_t K, int64_t n,
+                    const Block<T>& block, const Block<T>& next) {
+  constexpr int64_t kLine = 64 / int64_t(sizeof(T));
   const Full d;
   hn::Vec<Full> sum[V];
 #pragma GCC unroll 8
   for (int v = 0; v < V; v++)
-    sum[v] = correction == nullptr ? hn::Zero(d) : hn::Mul(hn::Set(d, *correction), hn::Load(d, o + v * kLanes));
+    sum[v] = correction == nullptr ? hn::Zero(d) : hn::Mul(hn::Set(d, *correction), hn::Load(d, o + n + v * kLanes));
   for (int64_t j = 0; j < keys; j++) {
-    const T* value = page[j / kPageRows] + j % kPageRows * K;
+    const int64_t at = j % kPageRows * K + n;
+    const T* ahead = next.key[j / kPageRows] + at;
+    for (int64_t i = 0; i < V * kLanes; i += kLine) __builtin_prefetch(ahead + i);
+    const T* value = block.value[j / kPageRows] + at;
     const auto x = hn::Set(d, p[j]);
 #pragma GCC unroll 8
     for (int v = 0; v < V; v++) sum[v] = hn::MulAdd(x, load_stored(d, value + v * kLanes), sum[v]);
   }
 #pragma GCC unroll 8
-  for (int v = 0; v < V; v++) hn::Store(sum[v], d, o + v * kLanes);
+  for (int v = 0; v < V; v++) hn::Store(sum[v], d, o + n + v * kLanes);
 }
 
 template <class T>
-void MixRow(float* o, const float* correction, const float* p, int64_t keys, int64_t K,
-            const T* const (&page)[kPages]) {
-  constexpr int kMost = 8;
+void MixRow(float* o, const float* correction, const float* p, int64_t keys, int64_t K, const Block<T>& block,
+            const Block<T>& next) {
   for (int64_t n = 0; n < K;) {
-    const T* at[kPages];
-    for (int64_t i = 0; i < kPages; i++) at[i] = page[i] + n;
-    const int64_t left = (K - n) / kLanes, vectors = left >= kMost ? kMost : left >= 4 ? 4 : 1;
-    if (vectors == kMost)
-      Mix<kMost>(o + n, correction, p, keys, K, at);
+    const int64_t left = (K - n) / kLanes, vectors = left >= 8 ? 8 : left >= 4 ? 4 : 1;
+    if (vectors == 8)
+      Mix<8>(o, correction, p, keys, K, n, block, next);
     else if (vectors == 4)
-      Mix<4>(o + n, correction, p, keys, K, at);
+      Mix<4>(o, correction, p, keys, K, n, block, next);
     else
-      Mix<1>(o + n, correction, p, keys, K, at);
+      Mix<1>(o, correction, p, keys, K, n, block, next);
     n += vectors * kLanes;
   }
 }
 
 template <class T>
-void Head(const ForwardSegment<float, PagedKv<T>>& in, const QueryTile& tile, int64_t head, FewScratch& s) {
+void BeginHead(const ForwardSegment<float, PagedKv<T>>& in, const QueryTile& tile, int64_t head, FewScratch& s) {
   const Full d;
-  const int64_t K = in.K;
-  const auto scale = hn::Set(d, float(std::numbers::log2e / std::sqrt(double(K))));
+  const auto scale = hn::Set(d, float(std::numbers::log2e / std::sqrt(double(in.K))));
   for (int64_t r = 0; r < tile.rows; r++) {
     const int64_t u = tile.first + r;
-    const float* q = in.q + u / in.group * in.q_stride + (head * in.group + u % in.group) * K;
-    for (int64_t k = 0; k < K; k += kLanes) hn::Store(hn::Mul(hn::LoadU(d, q + k), scale), d, s.q + r * K + k);
+    const float* q = in.q + u / in.group * in.q_stride + (head * in.group + u % in.group) * in.K;
+    for (int64_t k = 0; k < in.K; k += kLanes) hn::Store(hn::Mul(hn::LoadU(d, q + k), scale), d, s.q + r * in.K + k);
   }
   std::fill_n(s.max, kRowGroup, -std::numeric_limits<float>::infinity());
   std::fill_n(s.sum, kRowGroup, 0.0f);
-  for (int64_t first = 0; first < tile.keys(); first += kKeyBlock) {
-    const int64_t keys = std::min(kKeyBlock, tile.keys() - first);
-    const T *key[kPages], *value[kPages];
-    for (int64_t i = 0; i < kPages; i++) {
-      const int64_t j = first + std::min(i * kPageRows, keys - 1);  // behind the last page, that one again
-      const int32_t page = in.kv.page[j / kPageRows];
-      key[i] = in.kv.pages.template keys<const T>(page, in.kv.first_head + head);
-      value[i] = in.kv.pages.template values<const T>(page, in.kv.first_head + head);
-    }
-    ScoreRows<T>(s.p, s.q, tile.rows, K, key);
-    for (int64_t r = 0; r < tile.rows; r++) SoftmaxRow(s, r, tile.visible_of_block(r + 1, first, keys));
-    for (int64_t r = 0; r < tile.rows; r++)
-      MixRow<T>(s.o + r * K, first == 0 ? nullptr : s.correction + r, s.p + r * kKeyBlock, keys, K, value);
-  }
+}
+
+template <class T>
+void EndHead(const ForwardSegment<float, PagedKv<T>>& in, const QueryTile& tile, int64_t head, const FewScratch& s) {
+  const Full d;
   for (int64_t r = 0; r < tile.rows; r++) {
     const int64_t u = tile.first + r;
-    float* o = in.o + u / in.group * in.o_stride + (head * in.group + u % in.group) * K;
+    float* o = in.o + u / in.group * in.o_stride + (head * in.group + u % in.group) * in.K;
     const auto inverse = hn::Set(d, 1 / s.sum[r]);
-    for (int64_t k = 0; k < K; k += kLanes)  // + 0: see FinishHead
-      hn::StoreU(hn::MulAdd(hn::Load(d, s.o + r * K + k), inverse, hn::Zero(d)), d, o + k);
+    for (int64_t k = 0; k < in.K; k += kLanes)  // + 0: see FinishHead
+      hn::StoreU(hn::MulAdd(hn::Load(d, s.o + r * in.K + k), inverse, hn::Zero(d)), d, o + k);
   }
 }
 
 template <class T>
 void AllHeads(const ForwardSegment<float, PagedKv<T>>& in, const QueryTile& tile) {
   FewScratch s;
-  for (int64_t head = 0; head < in.kv_heads; head++) Head(in, tile, head, s);
-  count_multiply_adds(2 * tile.rows * tile.keys() * in.K * in.kv_heads);
+  const int64_t all = tile.keys(), blocks = (all + kKeyBlock - 1) / kKeyBlock, K = in.K;
+  const auto block_at = [&](int64_t i) {
+    const int64_t first = i % blocks * kKeyBlock;
+    return BlockOf(in.kv, i / blocks, first, std::min(kKeyBlock, all - first));
+  };
+  Block<T> block = block_at(0);
+  for (int64_t i = 0; i < in.kv_heads * blocks; i++) {
+    const int64_t first = i % blocks * kKeyBlock, keys = std::min(kKeyBlock, all - first);
+    const Block<T> next = block_at(std::min(i + 1, in.kv_heads * blocks - 1));
+    if (first == 0) BeginHead(in, tile, i / blocks, s);
+    ScoreRows(s.p, s.q, tile.rows, K, block);
+    for (int64_t r = 0; r < tile.rows; r++) SoftmaxRow(s, r, tile.visible_of_block(r + 1, first, keys));
+    for (int64_t r = 0; r < tile.rows; r++)
+      MixRow(s.o + r * K, first == 0 ? nullptr : s.correction + r, s.p + r * kKeyBlock, keys, K, block, next);
+    if (first + keys == all) EndHead(in, tile, i / blocks, s);
+    block = next;
+  }
+  count_multiply_adds(2 * tile.rows * all * K * in.kv_heads);
 }
 void HeadsF32(const ForwardSegment<float, PagedKv<float>>& in, const QueryTile& tile) { AllHeads(in, tile); }
 void HeadsBf16(const ForwardSegment<float, PagedKv<Bf16>>& in, const QueryTile& tile) { AllHeads(in, tile); }

@@ -174,9 +174,9 @@ TEST(BenchGenerate, JsonHasBothModelsForEveryBatch) {
       }
     const Json& three = json["batches"][1];
     EXPECT_EQ(three["batch"], 3);
-    // 39 rows of each sequence, 2 x 16 numbers of 2 bytes in each of 4 layers
-    EXPECT_EQ(three["dense"]["kv_used_bytes"], 3 * 39 * 4 * 64);
-    EXPECT_EQ(three["mod"]["kv_dense_bytes"], 3 * 39 * 4 * 64);
+    // 39 rows of each sequence, keys and values of 32 numbers of 2 bytes in each of 4 layers
+    EXPECT_EQ(three["dense"]["kv_used_bytes"], 3 * 39 * 4 * 128);
+    EXPECT_EQ(three["mod"]["kv_dense_bytes"], 3 * 39 * 4 * 128);
     EXPECT_LT(three["mod"]["routed_share"], 0.5);
     EXPECT_LT(three["mod"]["pass_bytes"][0], three["dense"]["pass_bytes"][0]);
     EXPECT_EQ(json["goals"].size(), 0u);
