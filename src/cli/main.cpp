@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <clocale>
@@ -12,6 +13,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -41,18 +43,31 @@ int report(std::string message, int exit_code) {
   return exit_code;
 }
 
-constexpr const char* kOutOfMemory = "out of memory; lower batch, context or model size (see 'isobath plan')";
+// Without another byte of memory.
+int report_at_once(std::string_view line) {
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  return 1;
+}
 
-// An exception cannot leave a thread of a parallel region: it ends up here. As in main, but other threads may be at
-// work, so nothing is torn down.
+constexpr std::string_view kOutOfMemory =
+    "error: out of memory; lower batch, context or model size (see 'isobath plan')\n";
+constexpr std::string_view kFailedThread =
+    "error: a thread failed, most likely for want of memory; lower batch, context or model size (see 'isobath plan')\n";
+
+// An exception cannot leave a thread of a parallel region: it ends up here, and in the calling thread nameless. As in
+// main, but other threads may be at work, so nothing is torn down. Of several that fail at once, one speaks.
 [[noreturn]] void on_terminate() {
+  static std::atomic_flag spoken;
+  while (spoken.test_and_set()) ::pause();
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+    report_at_once(kFailedThread);
   } catch (const std::bad_alloc&) {
-    report(kOutOfMemory, 1);
+    report_at_once(kOutOfMemory);
   } catch (const std::exception& error) {
     report(error.what(), 1);
   } catch (...) {
+    report_at_once(kFailedThread);
   }
   ::_exit(1);
 }
@@ -167,7 +182,7 @@ int main(int argc, char** argv) {
   } catch (const isobath::Error& error) {
     return report(error.what(), int(error.fault()));
   } catch (const std::bad_alloc&) {
-    return report(kOutOfMemory, 1);
+    return report_at_once(kOutOfMemory);
   } catch (const std::exception& error) {
     return report(error.what(), 1);
   }

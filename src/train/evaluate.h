@@ -42,9 +42,9 @@ struct Evaluation {
   double entropy = 0;  // of the predictions, nats per row
   int64_t targets = 0;
   int64_t rows = 0;
-  std::vector<LayerRouting> layer;    // one per routed section
+  std::vector<LayerRouting> layer;         // one per routed section
   std::vector<LayerExperts> experts = {};  // one per block, if it has experts
-  bool complete = true;               // false: stopped before the last window
+  bool complete = true;                    // false: stopped before the last window
 };
 
 class Evaluator {
