@@ -139,6 +139,28 @@ TEST(Experts, ThatNoRowTookHaveZeroGradients) {
   EXPECT_EQ(size(g[1].down) + size(g[2].gate) + size(g[2].up), 0);
 }
 
+// Of lists that go through in several chunks, in one pass or one sequence after the other: the same gradients.
+TEST(Experts, TakeListsLongerThanAChunk) {
+  ModelConfig config = tiny_config(1);
+  config.max_position_embeddings = 420;
+  config.experts = {.experts = 2};
+  const std::vector<Sequence> sequences = random_sequences({400, 410, 390}, config.vocab_size);
+  for (const Storage storage : {Storage::kF32, Storage::kBf16}) {
+    TinyModel together(config, limits_for(sequences), Purpose::kTrain, 3, {.storage = storage});
+    TinyModel apart(config, limits_for(sequences), Purpose::kTrain, 3, {.storage = storage});
+    const TinyBatch all(sequences, together.config);
+    together.step(all);
+    ASSERT_GT(together.acts.block[0].experts.to.begin[1], 2 * kMlpRows);
+    for (const Sequence& s : sequences)
+      apart.add_step(TinyBatch({s}, apart.config), {},
+                     {.targets = all.targets(), .rows = all.rows(), .runs = all.runs()});
+    const std::vector<float> got = together.gradients(), want = apart.gradients();
+    float largest = 0;
+    for (const float g : want) largest = std::max(largest, std::abs(g));
+    for (size_t i = 0; i < got.size(); i++) ASSERT_NEAR(got[i], want[i], 1e-5 * largest) << i;
+  }
+}
+
 TEST(Experts, ANumberThatIsNotFiniteNamesTheBlock) {
   ModelConfig config = tiny_config(2);
   config.experts = {.experts = 3};
