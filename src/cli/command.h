@@ -19,5 +19,6 @@ void add_tokenize(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_upcycle(CLI::App& app, Run& run);
 void add_demo(CLI::App& app, Run& run);
+void add_sweep(CLI::App& app, Run& run);
 
 }  // namespace isobath::cli

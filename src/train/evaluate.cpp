@@ -49,6 +49,7 @@ Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t wind
     }
     result.targets += loader_.scored_targets(batch);
     result.rows += batch.rows();
+    result.windows += batch.sequence_id.numel();
     add_routing(result.layer, model.config(), acts_, batch.rows());
     if (on_batch) on_batch(acts_, batch.rows());
     if (progress) progress(std::min(first + batch_, count), count);

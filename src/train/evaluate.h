@@ -25,6 +25,7 @@ struct Evaluation {
   double entropy = 0;  // of the predictions, nats per row
   int64_t targets = 0;
   int64_t rows = 0;
+  int64_t windows = 0;
   std::vector<LayerRouting> layer;  // one per routed section
   bool complete = true;             // false: stopped before the last window
 };

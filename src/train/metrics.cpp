@@ -46,7 +46,11 @@ std::string kept_lines(const fs::path& path, int64_t step) {
 }  // namespace
 
 Json to_json(const Evaluation& e) {
-  return {{"loss", e.loss}, {"entropy", e.entropy}, {"targets", e.targets}, {"layers", layers_to_json(e.layer)}};
+  return {{"loss", e.loss},
+          {"entropy", e.entropy},
+          {"targets", e.targets},
+          {"windows", e.windows},
+          {"layers", layers_to_json(e.layer)}};
 }
 
 Metrics::Metrics(const fs::path& out, int64_t resumed_step) : path_(out / "metrics.jsonl") {
