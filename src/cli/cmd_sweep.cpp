@@ -21,7 +21,7 @@ using State = RunStatus::State;
 using Clock = std::chrono::steady_clock;
 
 struct Arguments {
-  std::string study, path, out, only = "1/1";
+  std::string study, path, out, after, only = "1/1";
   int64_t jobs = 1;
   double peak_gflops = 0;
   bool dry_run = false;
@@ -151,6 +151,7 @@ SweepOptions options_of(const Arguments& a, const Study& study) {
 int run_sweep_command(const Arguments& a) {
   Study study = read_study(a.study);
   if (!a.path.empty()) study.base.data.path = a.path;
+  if (!a.after.empty()) study.after = read_records(a.after).records;
   const Tokenizer tokenizer = Tokenizer::load(study.base.data.tokenizer);
   const std::vector<PlannedRun> runs = plan_study(study, tokenizer);
   SweepOptions options = options_of(a, study);
@@ -198,6 +199,7 @@ void add_sweep(CLI::App& app, Run& run) {
       ->add_option("study", a->study, "TOML file with [study], [[size]], [[variant]], [grid] and a config's sections")
       ->required();
   command->add_option("--path", a->path, "training text, instead of the study's data.path");
+  command->add_option("--after", a->after, "folder of an earlier study, for rules that look for the best of it");
   command->add_option("--out", a->out, "folder of the records; empty: runs/ and the study's name");
   command->add_option("--jobs", a->jobs, "runs at a time; the cores are split among them")
       ->check(CLI::Range(int64_t{1}, int64_t{1024}))

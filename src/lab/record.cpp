@@ -5,7 +5,9 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "checkpoint/checkpoints.h"
 #include "lab/statistics.h"
+#include "train/trainer.h"
 
 namespace isobath {
 namespace {
@@ -141,6 +143,21 @@ Json make_record(const Study& study, const PlannedRun& run, const fs::path& metr
               {"corpus", fmt::format("{:016x}", measure.corpus)},
               {"measured", measured(told, measure)}};
   if (evaluation.contains("causal")) record["causal"] = evaluation["causal"];
+  return record;
+}
+
+Json record_of_run(const fs::path& folder) {
+  require(fs::exists(folder / "metrics.jsonl"),
+          "{}: neither records of a study (records.jsonl) nor a run (metrics.jsonl)", folder.string());
+  const RunConfig config = stored_options(find_model_folder(folder));
+  Study study;
+  study.name = "runs";
+  PlannedRun run = plan_run(config, Tokenizer::load(config.data.tokenizer));
+  run.variant = fs::weakly_canonical(folder).filename().string();
+  run.recipe = run.variant;
+  run.grid = Json::object();
+  Json record = make_record(study, run, folder / "metrics.jsonl", {.peak = {}, .corpus = 0, .memory_bytes = 0});
+  record["budget"] = record["flops"];
   return record;
 }
 

@@ -33,6 +33,9 @@ struct RunMeasure {
 nlohmann::json make_record(const Study& study, const PlannedRun& run, const fs::path& metrics,
                            const RunMeasure& measure);
 
+// The same of a run that no study planned, by its folder: its name is its variant.
+nlohmann::json record_of_run(const fs::path& folder);
+
 // How far a run is, by the end of its metrics.jsonl. None where nothing is told yet.
 struct RunProgress {
   int64_t step = 0;

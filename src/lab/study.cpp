@@ -6,9 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "model/weights.h"
-#include "train/budget.h"
-#include "train/trainer.h"
+#include "base/units.h"
 
 namespace isobath {
 namespace {
@@ -20,13 +18,6 @@ constexpr std::array kSections{"model", "routing", "data", "train"};
 // What a study says elsewhere, or what follows from where a run lies.
 bool is_reserved(std::string_view section, std::string_view key) {
   return section == "train" && (key == "steps" || key == "tokens" || key == "flops" || key == "seed" || key == "out");
-}
-
-// What decides nothing of a result: where things lie, how often it is looked at, what is computed twice.
-bool is_incidental(std::string_view key) {
-  return key == "path" || key == "valid_path" || key == "tokenizer" || key == "out" || key == "keep" ||
-         key == "threads" || key == "recompute" || key == "pack" || key.starts_with("eval_") ||
-         key.starts_with("save_");
 }
 
 void refuse_reserved(const TomlFile& file, const Json& sections, const std::string& pointer) {
@@ -58,8 +49,15 @@ std::vector<StudyPoint> points_at(const TomlFile& file, const char* kind) {
     const std::string pointer = fmt::format("/{}/{}", kind, points.size()), place = file.place(pointer);
     const auto name = table.find("name");
     require(table.is_object() && name != table.end() && name->is_string(), "{}: this {} has no name", place, kind);
-    StudyPoint point{name->get<std::string>(), {}};
+    StudyPoint point;
+    point.name = *name;
     table.erase("name");
+    if (const auto as = table.find("flops_as"); as != table.end()) {
+      require(std::string_view(kind) == "variant" && as->is_string(), "{}: flops_as is {}, expected a variant's name",
+              file.place(pointer + "/flops_as"), as->dump());
+      point.flops_as = *as;
+      table.erase("flops_as");
+    }
     require(names.insert(point.name).second, "{}: there are two of the name '{}'", place, point.name);
     point.changes = changes_at(file, table, pointer);
     points.push_back(std::move(point));
@@ -83,8 +81,11 @@ std::vector<std::vector<StudyPoint>> grid_of(const TomlFile& file) {
         if (!set_option(scratch, section, key, value, place))
           fail("{}: unknown key {}.{}; 'isobath train --help' lists them all", place, section, key);
         refuse_reserved(file, Json{{section, {{key, value}}}}, "/grid");
-        axis.push_back({fmt::format("{} = {}", key, value.is_string() ? value.get<std::string>() : value.dump()),
-                        {{section, key, value, place}}});
+        axis.push_back(
+            {.name = fmt::format("{} = {}", key, value.is_string() ? value.get<std::string>() : value.dump()),
+             .changes = {{section, key, value, place}},
+             .parameters = 0,
+             .flops_as{}});
       }
       grid.push_back(std::move(axis));
     }
@@ -115,80 +116,22 @@ void read_head(Study& study, const TomlFile& file) {
       study.flops = numbers_of<double>(value, place, "study.flops");
     else if (key == "seeds")
       study.seeds = numbers_of<uint64_t>(value, place, "study.seeds");
+    else if (key == "parameters")
+      for (const double count : numbers_of<double>(value, place, "study.parameters"))
+        study.sizes.push_back({.name = with_letter(count), .changes{}, .parameters = count, .flops_as{}});
+    else if (key == "learning_rates" && value == "best")
+      study.best_rates = true;
     else if (key == "title" && value.is_string())
       study.title = value;
     else if (key == "keep_checkpoints" && value.is_boolean())
       study.keep_checkpoints = value;
     else
-      fail("{}: study.{} = {}: expected flops, seeds (numbers), title (text), keep_checkpoints (true or false)", place,
-           key, value.dump());
+      fail(
+          "{}: study.{} = {}: expected flops, seeds, parameters (numbers), title (text), "
+          "keep_checkpoints (true or false), learning_rates (\"best\")",
+          place, key, value.dump());
   }
   require(!study.flops.empty(), "{}: there is no budget; write [study] flops = [1e13]", file.place("/study"));
-}
-
-template <class T>
-std::string hash_name(const T& json) {
-  return fmt::format("{:016x}", hash_bytes(json.dump()));
-}
-
-Json deciding_options(const RunConfig& config) {
-  Json changed = changed_options(config);
-  for (auto& [section, options] : changed.items())
-    for (auto at = options.begin(); at != options.end();) at = is_incidental(at.key()) ? options.erase(at) : ++at;
-  for (const char* section : kSections)
-    if (changed.contains(section) && changed[section].empty()) changed.erase(section);
-  return changed;
-}
-
-// The options of a run, made comparable: a model of which nothing is routed has no routing.
-RunConfig config_of(const Study& study, const std::vector<const StudyPoint*>& points, double flops, uint64_t seed) {
-  RunConfig config = study.base;
-  for (const StudyPoint* point : points)
-    for (const Change& change : point->changes)
-      set_option(config, change.section, change.key, change.value, change.place);
-  if (config.model.routing.topology == Topology::kDense) config.model.routing = RoutingConfig();
-  config.train.flops = flops;
-  config.train.seed = seed;
-  return config;
-}
-
-PlannedRun plan_run(const RunConfig& config, const Tokenizer& tokenizer) {
-  PlannedRun run;
-  run.config = config;
-  run.changed = deciding_options(config);
-  run.name = hash_name(run.changed);
-  Json recipe = run.changed;
-  if (recipe.contains("train")) recipe["train"].erase("seed");
-  run.recipe = hash_name(recipe);
-  RunConfig full = config;
-  if (full.data.path.empty()) full.data.path = "text";  // a plan needs none
-  full = resolved(full, tokenizer);
-  const double T = double(full.data.context);
-  run.parameters = count_weights(full.model);
-  run.flops_per_token = double(model_flops(full.model, 1, full.data.context).forward()) / T;
-  run.dense_flops_per_token = double(model_flops(dense_twin(full.model), 1, full.data.context).forward()) / T;
-  const RoutingConfig& r = full.model.routing;
-  const bool ragged = r.capacity_scope == Scope::kDocument || r.attention_scope == Scope::kDocument;
-  run.budget =
-      ragged ? plan_budget(full.model, full.data.batch, full.data.context, full.train.flops) : budget_of(full, nullptr);
-  return run;
-}
-
-using Points = std::vector<const StudyPoint*>;
-
-// Every combination of one point of each axis; the last axis changes fastest.
-std::vector<Points> combinations(const std::vector<const std::vector<StudyPoint>*>& axes) {
-  std::vector<Points> all{{}};
-  for (const auto* axis : axes) {
-    std::vector<Points> longer;
-    for (const Points& before : all)
-      for (const StudyPoint& point : *axis) {
-        longer.push_back(before);
-        longer.back().push_back(&point);
-      }
-    all = std::move(longer);
-  }
-  return all;
 }
 
 }  // namespace
@@ -208,59 +151,10 @@ Study read_study(const fs::path& path) {
   read_head(study, file);
   set_options(study.base, file, base, "");
   refuse_reserved(file, base, "");
-  study.sizes = points_at(file, "size");
+  for (StudyPoint& point : points_at(file, "size")) study.sizes.push_back(std::move(point));
   study.variants = points_at(file, "variant");
   study.grid = grid_of(file);
   return study;
-}
-
-std::string PlannedRun::label() const {
-  std::string text = variant;
-  const auto add = [&](const std::string& more) { text += (text.empty() || more.empty() ? "" : ", ") + more; };
-  add(size);
-  for (const auto& [key, value] : grid.items())
-    add(fmt::format("{} = {}", key.substr(key.find('.') + 1), value.dump()));
-  add(fmt::format("{:.3g} FLOPs, seed {}", config.train.flops, config.train.seed));
-  return text;
-}
-
-std::vector<PlannedRun> plan_study(const Study& study, const Tokenizer& tokenizer) {
-  std::vector<const std::vector<StudyPoint>*> axes;
-  if (!study.sizes.empty()) axes.push_back(&study.sizes);
-  for (const auto& axis : study.grid) axes.push_back(&axis);
-  if (!study.variants.empty()) axes.push_back(&study.variants);
-  std::vector<PlannedRun> runs;
-  std::set<std::string> names;
-  for (const uint64_t seed : study.seeds)
-    for (const double flops : study.flops)
-      for (const Points& points : combinations(axes)) {
-        PlannedRun run;
-        const std::string label = [&] {
-          std::vector<std::string> parts;
-          for (const StudyPoint* point : points) parts.push_back(point->name);
-          return fmt::format("{}", fmt::join(parts, ", "));
-        }();
-        try {
-          run = plan_run(config_of(study, points, flops, seed), tokenizer);
-        } catch (const Error& error) {
-          fail("study {}: {}: {}", study.name, label.empty() ? "its runs" : label, error.what());
-        }
-        if (!study.sizes.empty()) run.size = points.front()->name;
-        if (!study.variants.empty()) run.variant = points.back()->name;
-        run.grid = Json::object();
-        for (size_t axis = 0; axis < study.grid.size(); axis++) {
-          const Change& change = points[axis + (study.sizes.empty() ? 0 : 1)]->changes[0];
-          run.grid[change.name()] = change.value;
-        }
-        if (names.insert(run.name).second) runs.push_back(std::move(run));
-      }
-  return runs;
-}
-
-double predicted_seconds(const PlannedRun& run, double peak_gflop_s) {
-  // Small products are bound by memory: about 45% of the peak at width 64, 71% at 384, 75% at 768.
-  const double D = double(run.config.model.hidden_size), share = 0.8 * D / (D + 50);
-  return run.budget.flops / (peak_gflop_s * 1e9 * share);
 }
 
 StudyPart parse_part(const std::string& text) {

@@ -13,6 +13,12 @@
 //   [grid]                        # and one value of each key
 //   routing.capacity = [0.125, 0.5]
 //
+// Rules in the place of shapes: [study] parameters = [1e5, 2e5] makes a size of each number; flops_as = "dense" in a
+// variant gives it the depth at which it has the FLOPs per forward pass of that variant at the same size, and
+// flops_as = "best dense" those of the dense model that did best at the same budget in an earlier study, whose width it
+// takes (the paper's recipe). [study] learning_rates = "best" takes the rates of an earlier study, by width and
+// variant.
+//
 // The list is a function of the file alone. Seeds change slowest, so that a study that was stopped early holds whole
 // comparisons; then budgets, sizes, the grid, variants.
 #pragma once
@@ -38,7 +44,10 @@ struct Change {
 struct StudyPoint {
   std::string name;
   std::vector<Change> changes;
+  double parameters = 0;  // of a size: its shape follows from this number (lab/shapes.h); 0: no
+  std::string flops_as;   // of a variant: its depth follows from the FLOPs per forward pass of this one, or of kBest
 };
+inline constexpr const char* kBest = "best dense";  // of the study that went before, at the same budget
 
 struct Study {
   std::string name;  // of the file
@@ -46,6 +55,8 @@ struct Study {
   std::vector<double> flops;
   std::vector<uint64_t> seeds{1};
   bool keep_checkpoints = false;
+  bool best_rates = false;            // learning rates: those that did best in the study that went before
+  std::vector<nlohmann::json> after;  // its records (lab/study_after.h); not of the file
   RunConfig base;
   std::vector<StudyPoint> sizes, variants;
   std::vector<std::vector<StudyPoint>> grid;  // by key
@@ -69,6 +80,9 @@ struct PlannedRun {
   int64_t tokens() const { return budget.sequences(config.data.batch) * config.data.context; }
   std::string label() const;  // "joint, width 64, capacity = 0.125, 4e+12 FLOPs, seed 1"
 };
+
+// One run by its options, which name a budget in FLOPs.
+PlannedRun plan_run(const RunConfig& config, const Tokenizer& tokenizer);
 
 // Runs that come out the same (a dense model at several capacities) are listed once. Throws Error naming the run for
 // options that do not go together.

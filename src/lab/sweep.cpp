@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <list>
 #include <map>
 #include <sstream>
@@ -47,11 +48,11 @@ class Sweep {
       : study_(study), all_(runs), options_(options), observer_(observer) {
     lock_ = lock_patiently(made(options.out / (".sweep" + suffix())));
     status_ = sweep_status(runs, options);
-    for (Json& record : read_records(options.out).records) {
+    for (const Json& record : read_records(options.out).records) {
       if (record["corpus"] != fmt::format("{:016x}", options.corpus))
         fail("{}: the record of run {} is of another text; name another folder (--out)", options.out.string(),
              record["run"].get<std::string>());
-      records_[record["run"]] = std::move(record);
+      records_.emplace(record["run"].get<std::string>(), record);
     }
     made(options.out / "runs");
     for (const RunStatus& run : status_.runs)
@@ -71,6 +72,7 @@ class Sweep {
       tell(observer_.on_tick);
       stopped = observer_.stop && observer_.stop();
     }
+    stopping_ = true;
     for (Job& job : jobs_) job.process.ask_to_stop();
     while (!jobs_.empty()) {
       std::this_thread::sleep_for(kTick);
@@ -155,6 +157,10 @@ class Sweep {
 
   void finish(RunStatus& run, const ProcessEnd& end) {
     const fs::path folder = folder_of(*run.run), metrics = folder / "metrics.jsonl";
+    if (stopping_ && end.signal == SIGTERM) {  // it had not come so far as to listen
+      run.state = State::kWaiting;
+      return;
+    }
     if (end.code != 0 || end.signal != 0) {
       run.state = State::kFailed;
       run.error = failure_of(folder / "log.txt", end);
@@ -210,6 +216,7 @@ class Sweep {
   SweepStatus status_;
   std::map<std::string, Json> records_;
   std::list<Job> jobs_;
+  bool stopping_ = false;
 };
 
 }  // namespace

@@ -118,7 +118,7 @@ TEST(Study, what_is_wrong_is_named_with_its_line) {
   wrong(kHead + "[[variant]]\nrouting.every = 1\n", "this variant has no name");
   wrong(kHead + "[[variant]]\nname = \"a\"\nrouting.evry = 1\n", "unknown key routing.evry");
   wrong(kHead + "[[variant]]\nname = \"a\"\nrouting.every = \"x\"\n",
-        "toml:12: routing.every is 'x', expected a whole number");
+        "toml:16: routing.every is 'x', expected a whole number");
   wrong(kHead + "[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n", "two of the name 'a'");
   wrong(kHead + "[variant]\nname = \"a\"\n", "[[variant]]");
   wrong(kHead + "[grid]\nrouting.every = 1\n", "expected a list of values");
