@@ -35,6 +35,15 @@ struct stat open_info(const Descriptor& file, const fs::path& path) {
   return info;
 }
 
+void require_regular(const struct stat& info, const fs::path& path) {
+  require(S_ISREG(info.st_mode), "cannot read {}: it is a device or pipe, expected a file", path.string());
+}
+
+void require_length(const std::string& name, int64_t bytes, int64_t most) {
+  require(bytes <= most, "cannot read {}: it is longer than {} MiB, the most that is read of its kind", name,
+          most >> 20);
+}
+
 // ENOSYS, EINVAL and the like say that the file system has no such thing as flushing, not that bytes were lost.
 bool cannot_flush() { return errno == EINVAL || errno == ENOSYS || errno == ENOTSUP || errno == EROFS; }
 
@@ -48,20 +57,33 @@ void flush(int fd, const fs::path& path) {
 
 }  // namespace
 
-std::string read_file(const fs::path& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+std::string read_stream(int fd, const std::string& name, int64_t most) {
   std::string bytes;
-  bytes.reserve(size_t(open_info(file, path).st_size));
   char buffer[1 << 16];
   for (;;) {
-    const ssize_t got = ::read(file.fd, buffer, sizeof buffer);
+    const ssize_t got = ::read(fd, buffer, sizeof buffer);
     if (got == 0) return bytes;
-    if (got > 0) {
-      bytes.append(buffer, size_t(got));
-    } else if (errno != EINTR) {
-      fail("cannot read {}: {}", path.string(), reason());
-    }
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("cannot read {}: {}", name, reason());
+    require_length(name, int64_t(bytes.size()) + got, most);
+    bytes.append(buffer, size_t(got));
   }
+}
+
+std::string read_file(const fs::path& path, int64_t most) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // does not wait on a pipe
+  const struct stat info = open_info(file, path);
+  require_regular(info, path);
+  require_length(path.string(), info.st_size, most);
+  return read_stream(file.fd, path.string(), most);
+}
+
+std::string read_file_or_pipe(const fs::path& path, int64_t most) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0 || !S_ISFIFO(info.st_mode)) return read_file(path, most);
+  const Descriptor pipe(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  open_info(pipe, path);
+  return read_stream(pipe.fd, path.string(), most);
 }
 
 void replace_file(const fs::path& path, std::string_view bytes) {
@@ -148,12 +170,22 @@ FolderLock::~FolderLock() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+void FolderLock::require_in_place(const fs::path& folder) const {
+  struct stat held {
+  }, named{};
+  if (fd_ < 0 || ::fstat(fd_, &held) != 0) return;
+  const bool there = ::stat(folder.c_str(), &named) == 0;
+  if (!there || held.st_dev != named.st_dev || held.st_ino != named.st_ino)
+    fail_work("{}: the folder was moved or removed while a run worked in it; what the run wrote is where the folder is",
+              folder.string());
+}
+
 fs::path parent_folder(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // does not wait on a pipe
   const struct stat info = open_info(file, path);
-  if (!S_ISREG(info.st_mode)) fail("cannot map {}: it is a device or pipe, expected a file", path.string());
+  require_regular(info, path);
   if (info.st_size == 0) return;  // nothing to map
   void* at = ::mmap(nullptr, size_t(info.st_size), PROT_READ, MAP_PRIVATE, file.fd, 0);
   if (at == MAP_FAILED) fail("cannot map {}: {}", path.string(), reason());

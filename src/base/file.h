@@ -14,8 +14,17 @@ namespace isobath {
 
 namespace fs = std::filesystem;
 
-// The whole file. Throws Error naming the path when it is missing, unreadable or a folder.
-std::string read_file(const fs::path& path);
+// The most that is read of a file that people write (options, config.json, state.json), of a tokenizer's, of a prompt.
+inline constexpr int64_t kConfigBytes = 16 << 20, kTokenizerBytes = 256 << 20, kPromptBytes = 64 << 20;
+
+// The whole file. Throws Error naming the path when it is missing, unreadable, no regular file (a folder, a device or a
+// pipe, which may have no end), or longer than `most` bytes.
+std::string read_file(const fs::path& path, int64_t most = INT64_MAX);
+
+// The same, but a pipe is read to its end too: `<(command)` as a file of the shell.
+std::string read_file_or_pipe(const fs::path& path, int64_t most);
+// What is left of an open stream of any kind; `name` is for messages.
+std::string read_stream(int fd, const std::string& name, int64_t most);
 
 // Writes beside, flushes to disk, renames over: readers see the old file or the new one, never a part.
 // A failure (full disk, read-only folder) removes the part, leaves the old file and throws Error{kWork}.
@@ -55,6 +64,8 @@ class FolderLock {
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&& other) noexcept;
   ~FolderLock();
+  // Throws Error{kWork} unless `folder` is still the folder that was locked: it may have been moved, or removed.
+  void require_in_place(const fs::path& folder) const;
 
  private:
   int fd_ = -1;
@@ -64,7 +75,8 @@ class FolderLock {
 fs::path parent_folder(const fs::path& path);
 
 // A read-only regular file in memory, mapped. An empty file is an empty span. Throws Error as read_file does.
-// Files that appear whole are never shortened under the map; one that another program shortens ends the process.
+// Files that appear whole are never shortened under the map. Where another program shortens one, the next look at the
+// missing part is a SIGBUS; the program tells of it and ends (cli/terminal.h).
 class MappedFile {
  public:
   MappedFile() = default;

@@ -57,7 +57,11 @@ float run_read(const float* from, int64_t n) {
   return hn::GetLane(hn::SumOfLanes(tag, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
 }
 
-std::string simd_name() { return hwy::TargetName(HWY_TARGET); }
+// Highway counts AVX-512 and its extensions as AVX3, AVX3_DL, AVX3_ZEN4 and so on.
+std::string simd_name() {
+  const std::string name = hwy::TargetName(HWY_TARGET);
+  return name.starts_with("AVX3") ? "AVX-512" : name;
+}
 
 }  // namespace isobath::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

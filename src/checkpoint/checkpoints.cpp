@@ -103,6 +103,36 @@ void remove_older(const fs::path& root, int64_t step, int64_t keep) {
   for (const SavedCheckpoint& c : all) fs::remove_all(hidden_part(root, c.step), ignored);
 }
 
+struct Choice {
+  std::optional<SavedCheckpoint> used;
+  std::string why;  // it is not the one that `latest` names; empty where it is, or where there is no run
+};
+
+Choice choose(const fs::path& root) {
+  std::error_code error;
+  const fs::path named = fs::read_symlink(root / kLatest, error);
+  const bool linked = !error;
+  const std::optional<int64_t> step = linked ? step_of(named.string()) : std::nullopt;
+  if (step && is_whole(root / named)) return {SavedCheckpoint{*step, root / named}, ""};
+  const std::vector<SavedCheckpoint> all = list_checkpoints(root);
+  Choice choice;
+  if (!all.empty()) choice.used = all.back();
+  if (!linked)
+    choice.why = all.empty() ? "" : fmt::format("the link {} is missing", kLatest);
+  else if (!step)
+    choice.why = fmt::format("the link {} leads to {}, which is no checkpoint of the run", kLatest, named.string());
+  else if (!fs::exists(root / named, error))
+    choice.why = fmt::format("{}, which {} names, is missing", named.string(), kLatest);
+  else
+    choice.why = fmt::format("{}, which {} names, is not whole: it has no file '{}'", named.string(), kLatest, kMarker);
+  return choice;
+}
+
+// A trailing slash, which completion types, names the same folder.
+fs::path without_slash(const fs::path& path) {
+  return path.has_filename() || path == path.root_path() ? path : path.parent_path();
+}
+
 }  // namespace
 
 fs::path save_checkpoint(const fs::path& root, int64_t step, int64_t keep,
@@ -150,13 +180,21 @@ std::vector<SavedCheckpoint> list_checkpoints(const fs::path& root) {
   return found;
 }
 
-std::optional<SavedCheckpoint> latest_checkpoint(const fs::path& root) {
+std::optional<SavedCheckpoint> latest_checkpoint(const fs::path& root) { return choose(root).used; }
+
+std::string passed_over(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return "";
+  const auto [used, why] = choose(path);
+  if (!used || why.empty()) return "";
+  return fmt::format("{}: {}; {} is used instead", without_slash(path).string(), why, used->folder.filename().string());
+}
+
+bool belongs_to_run(const fs::path& checkpoint) {
   std::error_code error;
-  const fs::path named = fs::read_symlink(root / kLatest, error);
-  const std::optional<int64_t> step = error ? std::nullopt : step_of(named.string());
-  if (step && is_whole(root / named)) return SavedCheckpoint{*step, root / named};
-  const std::vector<SavedCheckpoint> all = list_checkpoints(root);
-  return all.empty() ? std::nullopt : std::optional(all.back());
+  const fs::path folder = fs::canonical(checkpoint, error);
+  return !error && step_of(folder.filename().string()) && is_whole(folder) &&
+         fs::is_symlink(folder.parent_path() / kLatest, error);
 }
 
 void remove_unfinished(const fs::path& root) {
@@ -179,8 +217,7 @@ void remove_unfinished(const fs::path& root) {
 }
 
 fs::path find_model_folder(const fs::path& given) {
-  // A trailing slash, which completion types, names the same folder.
-  const fs::path path = given.has_filename() || given == given.root_path() ? given : given.parent_path();
+  const fs::path path = without_slash(given);
   constexpr const char* kConfig = "config.json";
   std::error_code ignored;
   const std::string where = path.string();
@@ -190,13 +227,14 @@ fs::path find_model_folder(const fs::path& given) {
             kConfig, kConfig);
     return parent_folder(path);
   }
-  if (const auto latest = latest_checkpoint(path)) {
+  const auto [latest, why] = choose(path);
+  if (latest) {
     require(fs::exists(latest->folder / kConfig, ignored), "{}: the latest checkpoint {} has no {}", where,
             latest->folder.filename().string(), kConfig);
     return latest->folder;
   }
-  require(fs::exists(path / kConfig, ignored), "{}: no model found; looked for {}/, whole checkpoints step-*/ and {}",
-          where, kLatest, kConfig);
+  require(fs::exists(path / kConfig, ignored), "{}: no model found{}; looked for {}/, whole checkpoints step-*/ and {}",
+          where, why.empty() ? "" : " (" + why + ")", kLatest, kConfig);
   return path;
 }
 

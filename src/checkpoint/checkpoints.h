@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/file.h"
@@ -23,6 +24,7 @@ struct SavedCheckpoint {
 // Calls write(folder) to fill a new checkpoint, makes it appear whole, then removes all but the newest `keep` >= 1.
 // Throws Error{kWork} and leaves the older ones alone when the disk is full or the folder cannot be written; what
 // write() throws passes through. Returns the folder of the new checkpoint.
+// Where only `latest` cannot be moved, it throws too, and the checkpoint stays.
 // An older checkpoint of the same step is replaced. Checkpoints of later steps (a run that was taken up again from an
 // earlier one left them) are neither counted nor removed. Old ones that cannot be removed stay.
 fs::path save_checkpoint(const fs::path& root, int64_t step, int64_t keep,
@@ -34,6 +36,9 @@ std::vector<SavedCheckpoint> list_checkpoints(const fs::path& root);
 // The one that `latest` names; where the link is missing or names none that is whole, the newest of the list.
 std::optional<SavedCheckpoint> latest_checkpoint(const fs::path& root);
 
+// Whether the folder is one of the whole checkpoints that the run in its parent folder lists, and not a copy elsewhere.
+bool belongs_to_run(const fs::path& checkpoint);
+
 // Removes what a killed writer left. Call when a run starts.
 void remove_unfinished(const fs::path& root);
 
@@ -41,5 +46,9 @@ void remove_unfinished(const fs::path& root);
 // (the latest whole checkpoint of a run folder comes first), or config.json itself.
 // Throws Error that says what was looked for when there is none.
 fs::path find_model_folder(const fs::path& path);
+
+// Where find_model_folder(path) is not what `latest` of a run folder names: which checkpoint was passed over, why, and
+// which is used, for a warning. Else empty.
+std::string passed_over(const fs::path& path);
 
 }  // namespace isobath

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "checkpoint/strict_json.h"
+#include "base/json.h"
 
 namespace isobath {
 namespace {
@@ -143,7 +143,7 @@ SafetensorsTable parse_safetensors(std::span<const std::byte> file, const fs::pa
   const std::string where = path.string();
   const std::string_view text = header_text(file, where);
   const std::span<const std::byte> data = file.subspan(8 + text.size());
-  const json header = strict_json(text, where + ": header");
+  const json header = parse_json(text, where + ": header", JsonForm::kStrict);
   require(header.is_object(), "{}: header is not a JSON object", where);
 
   SafetensorsTable table;

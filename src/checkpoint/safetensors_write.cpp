@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/float_formats.h"
+#include "base/json.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/strict_json.h"
 
 namespace isobath {
 namespace {

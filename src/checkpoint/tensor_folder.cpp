@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "base/float_formats.h"
+#include "base/json.h"
 #include "base/parallel.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/strict_json.h"
 
 namespace isobath {
 namespace {
@@ -38,7 +38,7 @@ bool same_shape(const std::vector<int64_t>& stored, const Shape& expected) {
 // {tensor: shard}, each shard a plain file name.
 std::map<std::string, std::string> read_weight_map(const fs::path& index) {
   const std::string where = index.string();
-  const nlohmann::json root = strict_json(read_file(index), where);
+  const nlohmann::json root = parse_json(read_file(index), where, JsonForm::kStrict);
   require(root.is_object(), "{}: not a JSON object", where);
   const auto weight_map = root.find("weight_map");
   require(weight_map != root.end() && weight_map->is_object(), "{}: no object \"weight_map\"", where);

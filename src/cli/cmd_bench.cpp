@@ -169,7 +169,8 @@ void add_bench_train(CLI::App& bench, Run& run) {
       command->add_flag("--scan", a->scan, "against context, width, depth, batch and capacity, each alone");
   scan->excludes(models)->excludes(profile)->excludes(check)->excludes(plain);
   command->add_option("--seconds", a->seconds, "the scan takes at most about so long")
-      ->check(CLI::PositiveNumber)
+      ->check(above_0)
+      ->check(finite)
       ->capture_default_str()
       ->needs(scan);
   command->add_option("--html", a->html, "write the scan as a page with charts")->needs(scan);

@@ -3,9 +3,9 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/open_model.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
-#include "generate/load.h"
 #include "model/names.h"
 #include "train/calibrate.h"
 #include "train/trainer.h"
@@ -61,7 +61,7 @@ std::string result_text(const Calibration& c) {
 }
 
 int run_calibrate(const Arguments& a) {
-  const LoadedModel loaded = load_model(a.model);
+  const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
   require(config.routed_blocks() > 0, "{} is a dense model; there is no rule to calibrate", a.model);
   require(config.has_causal_rule(), "{} was trained with causal = none and has no causal rule to calibrate", a.model);

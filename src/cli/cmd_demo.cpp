@@ -59,7 +59,7 @@ void print_samples(const Comparison& c) {
       std::string text = (sample.prompt + sample.text).substr(0, size_t(kSampleBytes));
       std::replace(text.begin(), text.end(), '\n', ' ');
       while (!text.empty() && uint8_t(text.back()) >= 0x80) text.pop_back();  // a character cut short
-      std::printf("  %s...\n", text.c_str());
+      std::printf("  %s...\n", without_controls(text).c_str());
     }
   }
 }
@@ -143,9 +143,12 @@ void add_demo(CLI::App& app, Run& run) {
   command->add_option("--data", a->options.data, "text, JSONL or token shards: a file or a folder")->required();
   command->add_option("--out", a->out, "folder of the report and of both models")->capture_default_str();
   a->seconds =
-      command->add_option("--seconds", a->options.seconds, "of training, both models together (240; with --short 20)");
+      command->add_option("--seconds", a->options.seconds, "of training, both models together (240; with --short 20)")
+          ->check(finite);
   command->add_flag("--short", a->options.quick, "a quick pass through every stage, which promises less");
-  command->add_option("--seed", a->options.seed, "of start values, order of the text, samples")->capture_default_str();
+  command->add_option("--seed", a->options.seed, "of start values, order of the text, samples")
+      ->check(not_negative)
+      ->capture_default_str();
   add_threads(*command);
   command->add_option("--color", a->colour, "colours in the terminal; without them, numbers below the text")
       ->check(CLI::IsMember({"auto", "always", "never"}))

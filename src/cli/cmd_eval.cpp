@@ -1,21 +1,24 @@
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/open_model.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
-#include "generate/load.h"
 #include "train/evaluate.h"
 #include "train/metrics.h"
+#include "train/trainer.h"
 
 namespace isobath::cli {
 namespace {
 
 struct Arguments {
   std::string model, path, by = "both", split = "valid";
-  int64_t max_documents = 0, context = 0, batch = 8, windows = 0;
+  std::optional<int64_t> max_documents;
+  int64_t context = 0, batch = 8, windows = 0;
   float depth = 0;
   bool json = false;
 };
@@ -34,9 +37,34 @@ std::string result_text(const char* name, const Evaluation& e, double bytes_per_
   return text;
 }
 
+nlohmann::json result_json(const Evaluation& e, double bytes_per_token) {
+  nlohmann::json json = to_json(e);
+  json["perplexity"] = std::exp(e.loss);
+  if (bytes_per_token > 0) json["bits_per_byte"] = e.loss / std::log(2.0) / bytes_per_token;
+  return json;
+}
+
+// What counts as a document's, and how many a window holds: as the run was trained, where state.json tells.
+LoaderOptions windows_of(const LoadedModel& loaded, const Arguments& a) {
+  const ModelConfig& config = loaded.model->config();
+  RunConfig run;
+  run.model.routing = config.routing;
+  if (fs::exists(loaded.folder / "state.json")) {
+    try {
+      run = stored_options(loaded.folder);
+    } catch (const Error& error) {
+      warn(fmt::format("{}; --max-documents is {}", error.what(), a.max_documents.value_or(0)));
+    }
+  }
+  return {.T = a.context > 0 ? a.context : std::min<int64_t>(config.max_position_embeddings, 1024),
+          .B = a.batch,
+          .capacity_scope = run.model.routing.capacity_scope,
+          .attention_scope = run.model.routing.attention_scope,
+          .max_documents = a.max_documents.value_or(run.data.max_documents)};
+}
+
 int run_eval(const Arguments& a) {
-  require(!std::isnan(a.depth), "--depth is not a number; 0 evaluates the model as trained");
-  const LoadedModel loaded = load_model(a.model);
+  const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
   const bool routed = config.routed_blocks() > 0;
   const bool causal = a.by != "topk" && routed && config.has_causal_rule();
@@ -45,15 +73,10 @@ int run_eval(const Arguments& a) {
   // A validation text of its own is taken whole.
   const Corpus corpus = Corpus::load(a.path, loaded.tokenizer, a.split == "all" ? a.path : "");
   const TokenStream& text = a.split == "train" ? corpus.train : corpus.valid;
-  const int64_t T = a.context > 0 ? a.context : std::min<int64_t>(config.max_position_embeddings, 1024);
-  require(T <= config.max_position_embeddings, "--context {} is longer than the model's {}", T,
+  const LoaderOptions windows = windows_of(loaded, a);
+  require(windows.T <= config.max_position_embeddings, "--context {} is longer than the model's {}", windows.T,
           config.max_position_embeddings);
-  Evaluator evaluator(config, text,
-                      {.T = T,
-                       .B = a.batch,
-                       .capacity_scope = config.routing.capacity_scope,
-                       .attention_scope = config.routing.attention_scope,
-                       .max_documents = a.max_documents});
+  Evaluator evaluator(config, text, windows);
   loaded.model->prepare(evaluator.rows());
   const double bytes = text.text_bytes() > 0 ? double(text.text_bytes()) / double(text.size()) : 0;
   Progress progress("window");
@@ -64,7 +87,7 @@ int run_eval(const Arguments& a) {
   nlohmann::json json;
   const auto report = [&](const char* name, const Evaluation& e) {
     progress.clear();
-    json[name] = to_json(e);
+    json[name] = result_json(e, bytes);
     if (!a.json) std::printf("%s", result_text(name, e, bytes).c_str());
   };
   if (!routed) report("dense", run(SelectBy::kTopK));
@@ -91,6 +114,7 @@ void add_eval(CLI::App& app, Run& run) {
       ->check(CLI::IsMember({"both", "topk", "causal"}))
       ->capture_default_str();
   command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
+      ->check(not_nan)
       ->capture_default_str();
   command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")
       ->check(not_negative)
@@ -101,9 +125,10 @@ void add_eval(CLI::App& app, Run& run) {
   command->add_option("--windows", a->windows, "only the first so many windows; 0: all")
       ->check(not_negative)
       ->capture_default_str();
-  command->add_option("--max-documents", a->max_documents, "per window, with document scopes; 0: max(1, T/64)")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  command
+      ->add_option("--max-documents", a->max_documents,
+                   "per window, with document scopes; 0: max(1, T/64); without: as in training")
+      ->check(not_negative);
   add_threads(*command);
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_eval(*a); }; });

@@ -1,13 +1,13 @@
+#include <unistd.h>
+
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/open_model.h"
 #include "cli/terminal.h"
 #include "generate/generate.h"
-#include "generate/load.h"
 
 namespace isobath::cli {
 namespace {
@@ -30,10 +30,10 @@ constexpr const char* kFooter =
 
 std::vector<std::string> read_prompts(const Arguments& a) {
   std::vector<std::string> prompts = a.prompts;
-  for (const std::string& file : a.files) prompts.push_back(read_file(file));
+  for (const std::string& file : a.files) prompts.push_back(read_file_or_pipe(file, kPromptBytes));
   if (!prompts.empty()) return prompts;
   if (input_is_terminal()) return {""};
-  return {std::string(std::istreambuf_iterator<char>(std::cin), {})};
+  return {read_stream(STDIN_FILENO, "standard input", kPromptBytes)};
 }
 
 const char* finish_name(Finish finish) {
@@ -52,22 +52,32 @@ const char* finish_name(Finish finish) {
   return "";
 }
 
+// Of all sequences and blocks.
+struct Totals {
+  int64_t drawn = 0;                          // tokens
+  double run = 0;                             // share of the blocks that tokens went through
+  int64_t used = 0, dense = 0, reserved = 0;  // bytes of keys and values
+};
+Totals totals(const Generator& generator, const Statistics& s) {
+  Totals t;
+  for (int64_t i = 0; i < generator.sequences(); i++) t.drawn += generator.result(i).drawn();
+  for (size_t l = 0; l < s.layer.size(); l++) {
+    t.run += s.share_run(l) / double(s.layer.size());
+    t.used += s.layer[l].kv_used_bytes;
+    t.dense += s.layer[l].kv_dense_bytes;
+    t.reserved += s.layer[l].kv_reserved_bytes;
+  }
+  return t;
+}
+
 std::string statistics_text(const Generator& generator, const ModelConfig& config) {
   const Statistics s = generator.statistics();
-  int64_t drawn = 0;
-  for (int64_t i = 0; i < generator.sequences(); i++) drawn += generator.result(i).drawn();
-  double run = 0, used = 0, dense = 0, reserved = 0;
-  for (size_t l = 0; l < s.layer.size(); l++) {
-    run += s.share_run(l);
-    used += double(s.layer[l].kv_used_bytes);
-    dense += double(s.layer[l].kv_dense_bytes);
-    reserved += double(s.layer[l].kv_reserved_bytes);
-  }
+  const auto [drawn, run, used, dense, reserved] = totals(generator, s);
   std::string text =
       fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s", s.prefill_tokens,
                   with_letter(s.prefill_tokens_per_second()), drawn, with_letter(s.decode_tokens_per_second()));
   text += generator.sequences() == 1 ? fmt::format("; ended by: {}\n", finish_name(generator.result(0).finish)) : "\n";
-  text += fmt::format("blocks run {:.1f}%", 100 * run / double(std::max<size_t>(1, s.layer.size())));
+  text += fmt::format("blocks run {:.1f}%", 100 * run);
   if (config.routed_blocks() > 0) {
     const char* before = "  (";
     for (size_t l = 0; l < s.layer.size(); l++) {
@@ -78,17 +88,36 @@ std::string statistics_text(const Generator& generator, const ModelConfig& confi
     }
     text += ")";
   }
-  return text + fmt::format("\nKV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(used),
-                            100 * used / std::max(1.0, dense), bytes_text(dense), bytes_text(reserved));
+  return text + fmt::format("\nKV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(double(used)),
+                            100 * double(used) / std::max(1.0, double(dense)), bytes_text(double(dense)),
+                            bytes_text(double(reserved)));
 }
 
-// A terminal would take control characters, which a model of bytes may write, for commands.
 void print_text(std::string_view text) {
   static const bool terminal = output_is_terminal();
-  for (const char c : text) std::putchar(terminal && uint8_t(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c);
+  const std::string shown = terminal ? without_controls(text) : std::string(text);
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
 }
 
-void print_json(const Generator& generator) {
+nlohmann::json statistics_json(const Generator& generator, const ModelConfig& config) {
+  const Statistics s = generator.statistics();
+  const Totals t = totals(generator, s);
+  nlohmann::json json{{"prompt_tokens", s.prefill_tokens},
+                      {"prompt_tokens_per_s", s.prefill_tokens_per_second()},
+                      {"generated_tokens", t.drawn},
+                      {"generated_tokens_per_s", s.decode_tokens_per_second()},
+                      {"blocks_run", t.run},
+                      {"kv_bytes", t.used},
+                      {"kv_dense_bytes", t.dense},
+                      {"kv_held_bytes", t.reserved},
+                      {"routed", nlohmann::json::array()}};
+  for (size_t l = 0; l < s.layer.size(); l++)
+    if (const Section section = config.section(int64_t(l)); section.routed)
+      json["routed"].push_back({{"block", section.block}, {"part", name_of(section.part)}, {"share", s.share_run(l)}});
+  return json;
+}
+
+void print_json(const Generator& generator, const ModelConfig& config) {
   nlohmann::json list = nlohmann::json::array();
   for (int64_t s = 0; s < generator.sequences(); s++) {
     const Result& r = generator.result(s);
@@ -97,11 +126,12 @@ void print_json(const Generator& generator) {
                     {"prompt_tokens", r.prompt_tokens},
                     {"finish", finish_name(r.finish)}});
   }
-  std::printf("%s\n", list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  const nlohmann::json json{{"texts", std::move(list)}, {"statistics", statistics_json(generator, config)}};
+  std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 int run_generate(Arguments& a) {
-  const LoadedModel loaded = load_model(a.model);
+  const LoadedModel loaded = open_model(a.model);
   const std::vector<std::string> prompts = read_prompts(a);
   a.options.sequences = int64_t(prompts.size());
   Generator generator(*loaded.model, loaded.tokenizer, a.options);
@@ -123,7 +153,7 @@ int run_generate(Arguments& a) {
   if (streaming) print_text(prompts[0]);
   while (generator.step() && !interrupted()) continue;
   if (a.json) {
-    print_json(generator);
+    print_json(generator, loaded.model->config());
   } else if (streaming) {
     std::printf("\n");
   } else {
@@ -168,7 +198,7 @@ void add_generate(CLI::App& app, Run& run) {
       ->capture_default_str();
   add_threads(*command);
   command->add_flag("--quiet,-q", a->quiet, "no statistics");
-  command->add_flag("--json", a->json, "print texts and tokens as JSON");
+  command->add_flag("--json", a->json, "print texts, tokens and statistics as a JSON object");
   command->callback([a, &run] { run = [a] { return run_generate(*a); }; });
 }
 

@@ -1,17 +1,18 @@
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdio>
-#include <iostream>
-#include <iterator>
 
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/depth_text.h"
 #include "cli/flags.h"
+#include "cli/open_model.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
 #include "generate/generate.h"
-#include "generate/load.h"
 #include "lab/report.h"
+#include "train/metrics.h"
 
 namespace isobath::cli {
 namespace {
@@ -19,6 +20,7 @@ namespace {
 struct Arguments {
   std::string model, text, file, html, by, colour = "auto";
   float depth = 0;
+  bool json = false;
   CLI::Option *text_option = nullptr, *depth_option = nullptr;
 };
 
@@ -31,9 +33,9 @@ constexpr const char* kFooter =
 
 std::string read_text(const Arguments& a) {
   if (a.text_option->count() > 0) return a.text;
-  if (!a.file.empty()) return read_file(a.file);
+  if (!a.file.empty()) return read_file_or_pipe(a.file, kPromptBytes);
   require(!input_is_terminal(), "inspect: no text; give --text, --file, or text on standard input");
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  return read_stream(STDIN_FILENO, "standard input", kPromptBytes);
 }
 
 Selection selection(const Arguments& a, const ModelConfig& config) {
@@ -57,10 +59,37 @@ void print_trace(const Trace& trace, const Tokenizer& tokenizer, const Arguments
     std::printf("depth and entropy of the next token: no correlation, since every token went equally deep\n");
 }
 
+// Pieces are whole characters, of one token or more; the lists of a layer have an entry per token.
+nlohmann::json trace_json(const Trace& trace, const Tokenizer& tokenizer) {
+  nlohmann::json pieces = nlohmann::json::array(), layers = nlohmann::json::array();
+  for (const Piece& p : pieces_of(trace, tokenizer, trace.tokens()))
+    pieces.push_back({{"text", p.text}, {"first", p.first}, {"end", p.end}, {"depth", p.depth}});
+  for (const TracedLayer& l : trace.layer) {
+    layers.push_back(to_json(l.routing));
+    layers.back().update({{"capacity", l.capacity}, {"border", l.border}, {"routed", l.routed}, {"score", l.score}});
+  }
+  return {{"by", trace.by == SelectBy::kCausal ? "causal" : "topk"},
+          {"blocks", trace.sections.back().block + 1},
+          {"window", trace.window},
+          {"tokens", trace.token},
+          {"entropy", trace.entropy},
+          {"pieces", std::move(pieces)},
+          {"layers", std::move(layers)},
+          {"depth_entropy_correlation", trace.depth_entropy_correlation()}};  // null where there is none
+}
+
+void print_json(const nlohmann::json& json) {
+  std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
 int run_inspect(const Arguments& a) {
-  const LoadedModel loaded = load_model(a.model);
+  const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
   if (config.routed_blocks() == 0) {
+    if (a.json) {
+      print_json({{"blocks", config.num_hidden_layers}, {"layers", nlohmann::json::array()}});
+      return 0;
+    }
     std::printf("%s: a dense model, nothing is routed: every token goes through all %lld blocks\n", a.model.c_str(),
                 static_cast<long long>(config.num_hidden_layers));
     return 0;
@@ -72,10 +101,13 @@ int run_inspect(const Arguments& a) {
   loaded.model->prepare(trace_rows(*loaded.model));
   const Inspection inspection{a.model, a.file.empty() ? "text" : a.file,
                               trace_text(*loaded.model, prompt_tokens(loaded.tokenizer, text), how)};
-  print_trace(inspection.trace, loaded.tokenizer, a);
+  if (a.json)
+    print_json(trace_json(inspection.trace, loaded.tokenizer));
+  else
+    print_trace(inspection.trace, loaded.tokenizer, a);
   if (a.html.empty()) return 0;
   replace_file(a.html, inspection_page(inspection, loaded.tokenizer));
-  std::printf("page: %s\n", a.html.c_str());
+  if (!a.json) std::printf("page: %s\n", a.html.c_str());
   return 0;
 }
 
@@ -93,11 +125,13 @@ void add_inspect(CLI::App& app, Run& run) {
   command->add_option("--html", a->html, "write a page with the coloured text and charts to this file");
   command->add_option("--by", a->by, "choose tokens by the causal rule (as in generation; the default) or by top-k")
       ->check(CLI::IsMember({"causal", "topk"}));
-  a->depth_option = command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 deeper");
+  a->depth_option =
+      command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 deeper")->check(not_nan);
   command->add_option("--color", a->colour, "colours in the terminal; without them, numbers below the text")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->capture_default_str();
   add_threads(*command);
+  command->add_flag("--json", a->json, "print a JSON object: pieces of the text, and what each router did");
   command->callback([a, &run] { run = [a] { return run_inspect(*a); }; });
 }
 

@@ -1,3 +1,6 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
@@ -28,7 +31,41 @@ constexpr const char* kFooter =
     "  isobath plan configs/tiny.toml\n"
     "  isobath plan configs/paper-220m.toml --capacity 0.5\n"
     "Model FLOPs count every matrix product and attention in full (budgets, isoFLOP curves), training as 3 x forward;\n"
-    "executed FLOPs are what the kernels run in training, forward and backward. Memory is of one micro-batch.";
+    "executed FLOPs are what the kernels run in training, forward and backward. Memory is of one micro-batch.\n"
+    "Blocks that cost the same share a row, which says what each of them costs.";
+
+struct Group {
+  std::vector<int64_t> blocks;
+  PlanRow row;  // of each of them
+};
+
+// Sections that cost the same, in the order of their first.
+std::vector<Group> groups(const std::vector<PlanRow>& rows) {
+  std::vector<Group> all;
+  for (const PlanRow& row : rows) {
+    PlanRow same = row;
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Group& g) {
+      same.section.index = g.row.section.index, same.section.block = g.row.section.block;
+      return same == g.row;
+    });
+    if (found == all.end())
+      all.push_back({{row.section.block}, row});
+    else
+      found->blocks.push_back(row.section.block);
+  }
+  return all;
+}
+
+// "0-5", "0, 2, 4", "1, 3, ..., 23"
+std::string list_text(const std::vector<int64_t>& blocks) {
+  const size_t n = blocks.size();
+  const int64_t step = n > 1 ? blocks[1] - blocks[0] : 0;
+  bool even = n > 2;
+  for (size_t i = 1; i < n; i++) even = even && blocks[i] - blocks[i - 1] == step;
+  if (even && step == 1) return fmt::format("{}-{}", blocks.front(), blocks.back());
+  if (even && n > 4) return fmt::format("{}, {}, ..., {}", blocks[0], blocks[1], blocks.back());
+  return fmt::format("{}", fmt::join(blocks, ", "));
+}
 
 std::string row_text(const std::string& name, const PlanRow& r) {
   return fmt::format("{:<24} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", name, with_letter(double(r.parameters)),
@@ -39,11 +76,14 @@ std::string row_text(const std::string& name, const PlanRow& r) {
 std::string table_text(const char* title, const ModelConfig& config, const PlanTable& table) {
   std::string text = fmt::format("{}: {}\n", title, routing_text(config));
   text += fmt::format("{:<24} {:>10} {:>25} {:>12}\n", "", "", "model FLOPs per token", "executed");
-  text += fmt::format("{:<24} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "", "parameters", "forward", "training",
-                      "training", "activations", "KV/token");
-  for (const PlanRow& r : table.block)
-    text += row_text(
-        fmt::format("{} {}", r.section.name(), r.section.routed ? fmt::format("{:.4g}%", 100 * r.capacity) : ""), r);
+  text += fmt::format("{:<24} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "in each block", "parameters", "forward",
+                      "training", "training", "activations", "KV/token");
+  for (const auto& [blocks, row] : groups(table.block)) {
+    std::string name = fmt::format("block{} {}", blocks.size() > 1 ? "s" : "", list_text(blocks));
+    if (row.section.part != Part::kBlock) name += std::string(" ") + name_of(row.section.part);
+    if (row.section.routed) name += fmt::format(" {:.4g}%", 100 * row.capacity);
+    text += row_text(name, row);
+  }
   text += row_text("head, embedding", table.rest);
   text += row_text("in all", table.total);
   text += fmt::format("training: {} weights, gradients, moments + {} packed + {} activations = {}\n",
@@ -78,7 +118,7 @@ nlohmann::json to_json(const PlanTable& t) {
 int run_plan(const Arguments& a) {
   RunConfig run = given_options(a.config, a.flags);
   ModelConfig& config = run.model;
-  check_sizes(run.data);
+  check_ranges(run);
   config.vocab_size = a.vocab_size > 0 ? a.vocab_size : Tokenizer::load(run.data.tokenizer).vocab_size();
   if (!run.train.from.empty()) take_vocabulary(config, run.train.from, config.vocab_size);
   config.routing.annealed = 1;
@@ -137,7 +177,7 @@ void add_plan(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("plan", "What a model costs, beside its dense twin; nothing is trained");
   command->footer(kFooter);
   command->add_option("config", a->config, "TOML file")->required();
-  command->add_option("--vocab-size", a->vocab_size, "instead of the tokenizer's")->check(CLI::PositiveNumber);
+  command->add_option("--vocab-size", a->vocab_size, "instead of the tokenizer's")->check(above_0);
   command->add_flag("--json", a->json, "print a JSON object");
   a->flags.add(*command, {"model", "routing", "data", "train"});
   command->callback([a, &run] { run = [a] { return run_plan(*a); }; });

@@ -39,6 +39,17 @@ void write(const fs::path& path, const TokenStream& stream, const Tokenizer& tok
               static_cast<long long>(stream.documents()));
 }
 
+// books.tokens and books name books.train.tokens; books.v1 names books.v1.train.tokens.
+std::string shard_name(const fs::path& out) {
+  const std::string name = (out.extension() == ".tokens" ? out.stem() : out.filename()).string();
+  std::error_code ignored;
+  require(
+      !name.empty() && name != "." && name != ".." && !fs::is_directory(out, ignored),
+      "--out {} is a folder, expected the name of a file in it: NAME.train.tokens and NAME.valid.tokens are written",
+      out.string());
+  return name;
+}
+
 int run_tokenize(const Arguments& a) {
   const Tokenizer tokenizer = Tokenizer::load(a.tokenizer);
   if (a.text) {
@@ -49,10 +60,11 @@ int run_tokenize(const Arguments& a) {
   }
   require(!a.path.empty() && !a.out.empty(), "nothing to do: give --path and --out, or --text");
   const fs::path out = a.out;
+  const std::string name = shard_name(out);
   require_writable(parent_folder(out));
   const Corpus corpus = Corpus::load(a.path, tokenizer);
-  write(out.parent_path() / (out.stem().string() + ".train.tokens"), corpus.train, tokenizer);
-  write(out.parent_path() / (out.stem().string() + ".valid.tokens"), corpus.valid, tokenizer);
+  write(out.parent_path() / (name + ".train.tokens"), corpus.train, tokenizer);
+  write(out.parent_path() / (name + ".valid.tokens"), corpus.valid, tokenizer);
   return 0;
 }
 
@@ -62,11 +74,12 @@ void add_tokenize(CLI::App& app, Run& run) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token shards, or show a text's ids");
   command->footer(kFooter);
-  command->add_option("--path", a->path, "text: .txt, .jsonl, token shards, or a folder of these");
+  CLI::Option* path = command->add_option("--path", a->path, "text: .txt, .jsonl, token shards, or a folder of these");
   command->add_option("--tokenizer", a->tokenizer, "bytes, a tokenizer.json, or a folder that holds one")
       ->capture_default_str();
-  command->add_option("--out", a->out, "NAME.tokens: NAME.train.tokens and NAME.valid.tokens are written");
-  command->add_option("--text", a->text, "show the ids of this text instead");
+  CLI::Option* out =
+      command->add_option("--out", a->out, "NAME.tokens: NAME.train.tokens and NAME.valid.tokens are written");
+  command->add_option("--text", a->text, "show the ids of this text instead")->excludes(path)->excludes(out);
   command->callback([a, &run] { run = [a] { return run_tokenize(*a); }; });
 }
 

@@ -2,10 +2,10 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "checkpoint/checkpoints.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/open_model.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
 #include "train/trainer.h"
@@ -28,17 +28,22 @@ constexpr const char* kFooter =
     "  isobath train --resume runs/tiny --steps 4000    go further; the learning rate follows the new budget\n"
     "  isobath train --from llama --path text.txt --topology joint --causal predictor --steps 500 \\\n"
     "      --train-only router,predictor                    a dense model's weights; only the new ones move\n"
-    "Ctrl-C saves and exits; so does SIGTERM.";
+    "Ctrl-C saves and exits; so does SIGTERM. Before the first step there is nothing to save, and the exit code is "
+    "130.";
 
 RunConfig run_config(const Arguments& a) {
   if (a.resume.empty()) return given_options(a.config, a.flags);
   const fs::path checkpoint = find_model_folder(a.resume);
   RunConfig config = stored_options(checkpoint);
   TrainOptions& t = config.train;
-  t.out = fs::proximate(fs::canonical(checkpoint).parent_path()).string();
+  const fs::path home = fs::canonical(checkpoint).parent_path();
+  const bool at_home = belongs_to_run(checkpoint) || fs::equivalent(home, a.resume);  // the run itself was named
+  t.out = at_home ? fs::proximate(home).string() : "";
   if (!t.from.empty()) t.from = checkpoint.string();  // has all that the model it began with brought
   if (!a.config.empty()) replace_budget(t, [&] { read_toml(a.config, config); });
   replace_budget(t, [&] { a.flags.apply(config); });
+  require(!t.out.empty(), "{} is a copy of a checkpoint, outside of its run; name a folder to go on in (--out)",
+          a.resume);
   return config;
 }
 
@@ -52,11 +57,13 @@ void warn_of_extreme_shares(const EvalRecord& record) {
 }
 
 int run_train(const Arguments& a) {
+  if (!a.resume.empty()) warn_of_passed_over(a.resume);
   const RunConfig config = run_config(a);
+  if (!config.train.from.empty()) warn_of_passed_over(config.train.from);
   const Tokenizer tokenizer = Tokenizer::load(config.data.tokenizer);
   check_options(config);
   const Corpus corpus = Corpus::load(config.data.path, tokenizer, config.data.valid_path);
-  if (config.train.threads > 0) set_thread_count(int(config.train.threads));  // the peak is of the threads in use
+  use_threads(config.train.threads);  // the peak is of the threads in use
   MachinePeak peak = measure_machine_peak(a.peak_gflops > 0 ? 0 : 0.3);
   if (a.peak_gflops > 0) peak.fma_gflop_s = a.peak_gflops;
   Trainer trainer(config, tokenizer, corpus, peak);
@@ -100,6 +107,7 @@ void add_train(CLI::App& app, Run& run) {
   command
       ->add_option("--peak", a->peak_gflops, "the machine's GFLOP/s that speed is a share of; 0: measured at the start")
       ->check(not_negative)
+      ->check(finite)
       ->capture_default_str();
   command->add_flag("--quiet", a->quiet, "no banner");
   a->flags.add(*command, {"model", "routing", "data", "train"});

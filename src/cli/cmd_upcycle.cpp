@@ -3,8 +3,8 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/open_model.h"
 #include "cli/run_text.h"
-#include "generate/load.h"
 #include "train/trainer.h"
 #include "train/upcycle.h"
 
@@ -24,7 +24,7 @@ constexpr const char* kFooter =
     "The new model computes what the dense one does, to the bit: capacity is 1 until training lets it fall.";
 
 int run_upcycle(const Arguments& a) {
-  const LoadedModel loaded = load_model(a.model);
+  const LoadedModel loaded = open_model(a.model);
   RunConfig options;
   options.model.routing.topology = Topology::kJoint;
   a.flags.apply(options);

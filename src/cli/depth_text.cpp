@@ -44,7 +44,7 @@ std::string coloured(const std::vector<Piece>& pieces, int64_t deepest) {
       continue;
     }
     change(piece.depth);
-    for (const char c : piece.text) out += uint8_t(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
+    out += without_controls(piece.text);
   }
   change(0);
   return out + '\n';
@@ -61,13 +61,13 @@ std::string interlinear(const std::vector<Piece>& pieces) {
     digits.clear();
   };
   for (const Piece& piece : pieces) {
-    for (const char c : piece.text) {
+    for (const char c : without_controls(piece.text)) {
       const bool continues = (uint8_t(c) & 0xC0) == 0x80;  // a later byte of a UTF-8 character
       if (!continues && digits.size() >= kColumns) flush();
       if (c == '\n')
         text += "\u21B5";
       else
-        text += uint8_t(c) < 0x20 ? '?' : c;
+        text += c == '\t' ? '?' : c;
       if (!continues) digits += digit(piece.depth);
       if (c == '\n') flush();
     }

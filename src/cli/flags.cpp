@@ -1,9 +1,13 @@
 #include "cli/flags.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <type_traits>
+#include <vector>
 
+#include "base/error.h"
 #include "base/parallel.h"
 #include "train/start_from.h"
 
@@ -36,13 +40,31 @@ std::string shown(const T& value) {
 
 }  // namespace
 
+void use_threads(int64_t threads) {
+  if (threads > 0) set_thread_count(int(threads));
+  const int count = thread_count();
+  std::vector<std::thread> trial;  // OpenMP's runtime would end the program where it cannot start one
+  std::atomic<bool> go = false;
+  std::string why;
+  try {
+    for (int i = 1; i < count; i++) trial.emplace_back([&go] { go.wait(false); });
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  const size_t started = trial.size() + 1;
+  go = true;
+  go.notify_all();
+  for (std::thread& thread : trial) thread.join();
+  require(why.empty(), "cannot start {} threads, only {}: {}; lower --threads", count, started, why);
+  parallel_for(count, 0, [](int64_t) {});  // they stay
+}
+
 void add_threads(CLI::App& command) {
-  const auto set = [](int64_t threads) {
-    if (threads > 0) set_thread_count(int(threads));
-  };
-  command.add_option_function<int64_t>("--threads", set, "0: as many as there are cores")
+  const auto threads = std::make_shared<int64_t>(0);
+  command.add_option("--threads", *threads, "0: as many as there are cores")
       ->check(CLI::Range(int64_t{0}, int64_t{1024}))
       ->default_str("0");
+  command.parse_complete_callback([threads] { use_threads(*threads); });
 }
 
 void OptionFlags::add(CLI::App& app, const std::vector<std::string>& sections, RunConfig defaults) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <tuple>
@@ -17,7 +19,21 @@ inline std::string not_negative(const std::string& word) {
   return word.starts_with('-') ? word + " is negative, expected 0 or more" : "";
 }
 
-// --threads, which takes effect as it is read.
+inline std::string above_0(const std::string& word) {
+  return std::strtod(word.c_str(), nullptr) > 0 ? "" : word + ", expected more than 0";
+}
+// CLI11 takes "nan" for a number; it would be neither in a range nor outside.
+inline std::string not_nan(const std::string& word) {
+  return std::isnan(std::strtod(word.c_str(), nullptr)) ? word + " is not a number" : "";
+}
+inline std::string finite(const std::string& word) {
+  return std::isfinite(std::strtod(word.c_str(), nullptr)) ? "" : word + " is not finite, expected a number";
+}
+
+// Sets the number of threads (0: leaves it) and starts them, as long as it can be told if that fails.
+// Throws Error{kInput} where the system gives fewer.
+void use_threads(int64_t threads);
+// --threads, which takes effect when the command line was read.
 void add_threads(CLI::App& command);
 
 // change() sets options; a budget among them takes the place of the one that there was, of whichever kind that is.

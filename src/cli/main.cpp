@@ -26,7 +26,9 @@ constexpr const char* kFooter =
     "  isobath train configs/tiny.toml --path text.txt    train it\n"
     "  isobath generate runs/tiny --prompt 'In the'       write with it\n"
     "  isobath inspect runs/tiny --text 'In the beginning'  see which token went how deep\n\n"
-    "Exit codes: 0 done, or interrupted and saved; 1 failed during work; 2 wrong usage or input.";
+    "Exit codes: 0 done, or interrupted and saved; 1 failed during work; 2 wrong usage or input; 130 interrupted "
+    "where\n"
+    "there was nothing to save.";
 
 // One line, whatever an error text holds: programs read it too.
 int report(std::string message, int exit_code) {
@@ -37,6 +39,22 @@ int report(std::string message, int exit_code) {
   if (message.size() > 2 * kEnd) message.replace(kEnd, message.size() - 2 * kEnd, " ... ");
   std::fprintf(stderr, "error: %s\n", message.c_str());
   return exit_code;
+}
+
+constexpr const char* kOutOfMemory = "out of memory; lower batch, context or model size (see 'isobath plan')";
+
+// An exception cannot leave a thread of a parallel region: it ends up here. As in main, but other threads may be at
+// work, so nothing is torn down.
+[[noreturn]] void on_terminate() {
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    report(kOutOfMemory, 1);
+  } catch (const std::exception& error) {
+    report(error.what(), 1);
+  } catch (...) {
+  }
+  ::_exit(1);
 }
 
 // Output that did not arrive is a failure: a report on a full disk is not a report.
@@ -114,6 +132,8 @@ void prepare_process() {
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0 && fd <= 2;) fd = ::open("/dev/null", O_RDWR);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  isobath::cli::prepare_signals();
+  std::set_terminate(on_terminate);
 }
 
 }  // namespace
@@ -149,7 +169,7 @@ int main(int argc, char** argv) {
   } catch (const isobath::Error& error) {
     return report(error.what(), int(error.fault()));
   } catch (const std::bad_alloc&) {
-    return report("out of memory; lower batch, context or model size (see 'isobath plan')", 1);
+    return report(kOutOfMemory, 1);
   } catch (const std::exception& error) {
     return report(error.what(), 1);
   }

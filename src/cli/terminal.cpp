@@ -15,6 +15,31 @@ namespace {
 Progress* current = nullptr;
 volatile std::sig_atomic_t signals = 0;
 
+// Only what a signal may interrupt anything with: write and _exit.
+extern "C" void on_early_signal(int signal) { _exit(128 + signal); }
+
+extern "C" void on_bus_error(int) {
+  constexpr std::string_view kText =
+      "\nerror: a mapped file was cut short while it was read (a token shard, a text or weights, by another program or "
+      "a "
+      "failing disk); put the file back; checkpoints that were written are whole\n";
+  const size_t skip = current == nullptr ? 1 : 0;  // the new line ends what progress may have left
+  [[maybe_unused]] const ssize_t told = ::write(STDERR_FILENO, kText.data() + skip, kText.size() - skip);
+  _exit(1);
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART;
+  sigaction(signal, &action, nullptr);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 extern "C" void on_signal(int signal) {
   if (signals > 0 && signal == SIGINT) _exit(130);
   signals = 1;
@@ -75,13 +100,32 @@ void clear_progress() {
   if (current != nullptr) current->clear();
 }
 
+void warn(const std::string& text) {
+  clear_progress();
+  std::fprintf(stderr, "warning: %s\n", text.c_str());
+}
+
+std::string without_controls(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); i++) {
+    const uint8_t c = uint8_t(text[i]), next = i + 1 < text.size() ? uint8_t(text[i + 1]) : 0;
+    const bool c1 = c == 0xC2 && next >= 0x80 && next < 0xA0;
+    out += c1 || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7F ? '?' : text[i];
+    i += c1;
+  }
+  return out;
+}
+
+void prepare_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    if (!is_ignored(signal)) handle(signal, on_early_signal);
+  handle(SIGBUS, on_bus_error);
+}
+
 void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGHUP, &action, nullptr);  // the terminal is gone
+  handle(SIGINT, on_signal);
+  handle(SIGTERM, on_signal);
+  if (!is_ignored(SIGHUP)) handle(SIGHUP, on_signal);  // the terminal is gone; nohup says that it does not matter
 }
 
 bool interrupted() { return signals > 0; }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/units.h"
 
@@ -35,7 +36,18 @@ class Progress {
 // Removes a half-written progress line, if any: an error message follows.
 void clear_progress();
 
-// SIGINT and SIGTERM ask the run to save and stop; a second SIGINT ends the program at once.
+// "warning: TEXT", a line on standard error.
+void warn(const std::string& text);
+
+// A terminal would take control characters, which a text or a model of bytes may hold, for commands. C0 without newline
+// and tab, DEL, and C1 (U+0080 to U+009F: U+009B is as good as ESC [) become '?'. UTF-8 in whole characters.
+std::string without_controls(std::string_view text);
+
+// From the start of the program: SIGINT, SIGTERM and SIGHUP end it with the exit code 128 + signal, and a mapped file
+// that another program shortens (SIGBUS) ends it with a line of error and exit code 1.
+void prepare_signals();
+// From here on there is something to save: SIGINT and SIGTERM ask the run to save and stop; a second SIGINT ends the
+// program at once.
 void catch_signals();
 bool interrupted();
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/checkpoints.h"
 #include "lab/statistics.h"
 #include "train/trainer.h"
@@ -17,6 +18,15 @@ using Json = nlohmann::json;
 constexpr int kFormat = 1;
 constexpr size_t kCurvePoints = 100;
 
+// Null for a line that is none, as a kill may leave.
+Json parse_line(const std::string& line) {
+  try {
+    return parse_json(line, "a line");
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 // What metrics.jsonl tells of a run.
 struct Told {
   std::vector<Json> steps;
@@ -28,7 +38,7 @@ Told read_metrics(const fs::path& path) {
   Told told;
   std::istringstream lines(read_file(path));
   for (std::string text; std::getline(lines, text);) {
-    Json line = Json::parse(text, nullptr, false);
+    Json line = parse_line(text);
     if (!line.is_object()) continue;  // cut short by a kill
     const Json event = line.value("event", Json());
     if (event == "step") told.steps.push_back(std::move(line));
@@ -103,7 +113,7 @@ void read_file_into(Records& all, const fs::path& file) {
   int64_t number = 0;
   for (std::string text; std::getline(lines, text);) {
     number++;
-    Json record = Json::parse(text, nullptr, false);
+    Json record = parse_line(text);
     const std::string fault = fault_of(record);
     if (fault.empty()) {
       if (all.find(record["run"].get<std::string>()) == nullptr) all.records.push_back(std::move(record));
@@ -170,11 +180,20 @@ std::optional<RunProgress> progress_of(const fs::path& metrics) {
   file.seekg(std::max<std::streamoff>(0, size - kTail));
   std::optional<RunProgress> progress;
   for (std::string text; std::getline(file, text);) {
-    const Json line = Json::parse(text, nullptr, false);
+    const Json line = parse_line(text);
     if (line.is_object() && line.value("event", Json()) == "step")
       progress = {line["step"], line["flops"], line["loss"]};
   }
   return progress;
+}
+
+RunEnd end_of(const fs::path& metrics) {
+  std::string last;
+  std::istringstream lines(read_file(metrics));
+  for (std::string line; std::getline(lines, line);) last = line;
+  const Json end = parse_line(last);
+  if (!end.is_object() || end.value("event", Json()) != "end") return RunEnd::kNone;
+  return end.value("status", Json()) == "done" ? RunEnd::kDone : RunEnd::kInterrupted;
 }
 
 const Json* Records::find(const std::string& run) const {

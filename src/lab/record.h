@@ -43,6 +43,10 @@ struct RunProgress {
 };
 std::optional<RunProgress> progress_of(const fs::path& metrics);
 
+// Whether the last line of a run's metrics.jsonl says that it is done, or that it was interrupted.
+enum class RunEnd : uint8_t { kNone, kDone, kInterrupted };
+RunEnd end_of(const fs::path& metrics);
+
 struct Records {
   std::vector<nlohmann::json> records;  // by run, each once
   std::vector<std::string> faults;      // "records.jsonl:3: ..." of lines that are no whole record

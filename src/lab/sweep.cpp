@@ -156,36 +156,26 @@ class Sweep {
   }
 
   void finish(RunStatus& run, const ProcessEnd& end) {
-    const fs::path folder = folder_of(*run.run), metrics = folder / "metrics.jsonl";
-    if (stopping_ && end.signal == SIGTERM) {  // it had not come so far as to listen
+    const fs::path folder = folder_of(*run.run), metrics = folder / "metrics.jsonl", log = folder / "log.txt";
+    const RunEnd told = fs::exists(metrics) ? end_of(metrics) : RunEnd::kNone;
+    const bool failed = end.code != 0 || end.signal != 0;
+    if (!failed && told == RunEnd::kDone) {
+      records_[run.run->name] =
+          make_record(study_, *run.run, metrics,
+                      {.peak = options_.peak, .corpus = options_.corpus, .memory_bytes = end.most_bytes});
+      write();
+      drop(*run.run);
+      run.state = State::kDone;
+      return;
+    }
+    // Asked to stop it has saved, or had not come so far as to listen.
+    const bool early = stopping_ && (end.signal == SIGTERM || end.code == 128 + SIGTERM);
+    if (early || (!failed && told == RunEnd::kInterrupted)) {
       run.state = State::kWaiting;
       return;
     }
-    if (end.code != 0 || end.signal != 0) {
-      run.state = State::kFailed;
-      run.error = failure_of(folder / "log.txt", end);
-      return;
-    }
-    const auto [done, stopped] = ends_in(metrics);
-    run.state = done ? State::kDone : stopped ? State::kWaiting : State::kFailed;
-    if (!done) {
-      run.error = stopped ? "" : "it did not end; see " + (folder / "log.txt").string();
-      return;
-    }
-    records_[run.run->name] = make_record(
-        study_, *run.run, metrics, {.peak = options_.peak, .corpus = options_.corpus, .memory_bytes = end.most_bytes});
-    write();
-    drop(*run.run);
-  }
-
-  // Whether the last line of a run's metrics says that it is done, or that it was interrupted.
-  static std::pair<bool, bool> ends_in(const fs::path& metrics) {
-    std::string last;
-    std::istringstream lines(read_file(metrics));
-    for (std::string line; std::getline(lines, line);) last = line;
-    const Json end = Json::parse(last, nullptr, false);
-    if (!end.is_object() || end.value("event", Json()) != "end") return {false, false};
-    return {end.value("status", Json()) == "done", end.value("status", Json()) == "interrupted"};
+    run.state = State::kFailed;
+    run.error = failed ? failure_of(log, end) : "it did not end; see " + log.string();
   }
 
   // In the study's order, those of other runs last. A sweep of all runs takes over what its parts have written.

@@ -144,6 +144,12 @@ BudgetProbe probe_budget(const TwinSetup& setup, const Tokenizer& tokenizer, con
   probe.mod_flop_s = training_rate(setup.mod, tokenizer, corpus, peak, each);
   const double bought = setup.options.seconds / (1 / probe.dense_flop_s + 1 / probe.mod_flop_s);
   probe.flops = std::max(bought, setup.options.least_flops);
+  RunConfig dense = setup.dense;
+  dense.train.flops = probe.flops;
+  const double sequence = double(model_flops(resolved(dense, tokenizer).model, 1, T).training());
+  require(probe.flops >= sequence,
+          "demo: {} seconds are time for {:.3g} FLOPs, one sequence takes {:.3g}; raise --seconds",
+          setup.options.seconds, probe.flops, sequence);
   probe.dense_seconds = probe.flops / probe.dense_flop_s;
   probe.mod_seconds = probe.flops / probe.mod_flop_s;
   return probe;

@@ -100,6 +100,7 @@ struct Section {
     return std::to_string(block) + (part == Part::kBlock ? "" : std::string(" ") + name_of(part));
   }
   std::string name() const { return "block " + label(); }
+  bool operator==(const Section&) const = default;
 };
 
 struct RoutingConfig {
@@ -112,7 +113,8 @@ struct RoutingConfig {
   double capacity_last = 0;  // of the last routed block, with a schedule
   double annealed = 1;  // of the way from capacity 1 to these: no option but a model's state (train.capacity_anneal)
   Choice choice = Choice::kExpert;
-  double balance_weight = 1;  // of choice = token
+  std::string select = "top_k";  // of choice = expert: model/selection_rule.h
+  double balance_weight = 1;     // of choice = token
   Gate gate = Gate::kRaw;
   Router router = Router::kLearned;
   int64_t router_seed = 0;  // of router = random
@@ -201,6 +203,8 @@ void for_each_routing_option(Config& r, Visit visit) {
         "how capacity goes by depth from the first routed block to the last: linear or cosine to capacity_last");
   visit("routing", "capacity_last", r.capacity_last, "capacity of the last routed block, with a schedule");
   visit("routing", "choice", r.choice, "expert: a block takes its best rows (top-k); token: each row goes where r > 0");
+  visit("routing", "select", r.select,
+        "how a block chooses its rows (choice = expert): top_k, or a rule that the program added");
   visit("routing", "balance_weight", r.balance_weight,
         "weight of the squared distance of mean sigmoid(r) from the capacity (choice = token)");
   visit("routing", "gate", r.gate, "how the router weight multiplies the block's output");

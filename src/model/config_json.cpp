@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "model/config.h"
 
 namespace isobath {
@@ -38,6 +39,12 @@ struct Reader {
     if (const Json* j = find(key)) {
       if (!j->is_boolean()) wrong(key, *j, "true or false");
       value = j->get<bool>();
+    }
+  }
+  void get(const char* key, std::string& value) const {
+    if (const Json* j = find(key)) {
+      if (!j->is_string()) wrong(key, *j, "a word");
+      value = j->get<std::string>();
     }
   }
   template <class T>
@@ -126,9 +133,9 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
 
 ModelConfig read_config(const fs::path& file) {
   try {
-    return config_from_json(Json::parse(read_file(file)), file.string());
+    return config_from_json(parse_json(read_file(file, kConfigBytes), file.string()), file.string());
   } catch (const Json::exception& error) {
-    fail("{}: not readable as JSON: {}", file.string(), error.what());
+    fail("{}: not a model's config: {}", file.string(), error.what());
   }
 }
 
@@ -162,6 +169,7 @@ Json to_json(const ModelConfig& c) {
   });
   if (c.routing.blocks.empty()) mod.erase("blocks");
   if (c.routing.start < 0) mod.erase("start");
+  if (c.routing.select == "top_k") mod.erase("select");
   if (c.routing.annealed != 1) mod["annealed"] = c.routing.annealed;
   if (c.routing.capacity.size() == 1) mod["capacity"] = c.routing.capacity[0];
   return json;

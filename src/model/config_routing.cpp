@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/config.h"
+#include "model/selection_rule.h"
 
 namespace isobath {
 namespace {
@@ -157,6 +158,16 @@ void check_routing(const ModelConfig& c) {
   check_blocks(c);
   if (has_own_rule(r.router)) check_control(r);
   if (r.choice == Choice::kToken) check_token_choice(r);
+  if (find_selection_rule(r.select) != nullptr) {
+    require(r.choice == Choice::kExpert, "routing.select = {} chooses rows for a block; set choice = expert (found {})",
+            r.select, name_of(r.choice));
+    require(r.router == Router::kLearned || r.router == Router::kRandom,
+            "routing.select = {} goes by scores, which router = {} has not", r.select, name_of(r.router));
+    require(r.causal != Causal::kThreshold,
+            "routing.select = {} may take a row with a lower score than one it leaves, and causal = threshold parts "
+            "scores; set causal = bce or predictor",
+            r.select);
+  }
   require(r.aux_weight >= 0, "routing.aux_weight is {}, expected 0 or more", r.aux_weight);
   require(r.balance_weight >= 0, "routing.balance_weight is {}, expected 0 or more", r.balance_weight);
   require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);

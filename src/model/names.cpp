@@ -1,9 +1,12 @@
 #include "model/names.h"
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
 #include <set>
 
 #include "base/error.h"
+#include "base/parallel.h"
 
 namespace isobath {
 namespace {
@@ -16,7 +19,24 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
+// -infinity apart.
+bool all_finite(CF32 w) {
+  constexpr int64_t kChunk = 1 << 18;
+  std::atomic<bool> finite = true;
+  parallel_for((w.numel() + kChunk - 1) / kChunk, 1, [&](int64_t chunk) {
+    const float *begin = w.data + chunk * kChunk, *end = w.data + std::min(w.numel(), (chunk + 1) * kChunk);
+    if (!std::all_of(begin, end, [](float v) { return v < std::numeric_limits<float>::infinity(); })) finite = false;
+  });
+  return finite;
+}
+
 }  // namespace
+
+std::string weight_not_finite(const WeightSet& set) {
+  for (size_t i = 0; i < set.list().size(); i++)
+    if (!all_finite(set.at(i))) return set.list()[i].name;
+  return "";
+}
 
 void read_weights(WeightSet& set, const TensorSource& source) {
   std::set<std::string> unread(source.names.begin(), source.names.end());
@@ -37,6 +57,8 @@ void read_weights(WeightSet& set, const TensorSource& source) {
   }
   require(extra.empty(), "{}: the tensors {} are not part of the model that config.json describes", source.where,
           some_of(extra));
+  if (const std::string name = weight_not_finite(set); !name.empty())
+    fail_work("{}: the weight {} is not finite; the model is damaged, or its training diverged", source.where, name);
 }
 
 void copy_weights(WeightSet& to, const WeightSet& from) {

@@ -16,9 +16,12 @@ struct TensorSource {
   std::string where;                                            // for messages
 };
 
-// Fills every weight of the list. Throws Error naming the tensors that are missing, and those that are there but not in
-// the list (a routed checkpoint read as a dense model), except ones that carry no weight of their own: rotary inv_freq
-// tables, and lm_head where it is tied.
+// The name of the first weight that holds NaN or infinity, empty where none does. A threshold may be -infinity.
+std::string weight_not_finite(const WeightSet& set);
+
+// Fills every weight of the list. Throws Error{kWork} naming one that is not finite, and Error{kInput} naming the
+// tensors that are missing, and those that are there but not in the list (a routed checkpoint read as a dense model),
+// except ones that carry no weight of their own: rotary inv_freq tables, and lm_head where it is tied.
 void read_weights(WeightSet& set, const TensorSource& source);
 
 // Copies the weights that both have, by name; the others of `to` keep their values. Throws Error naming a weight of

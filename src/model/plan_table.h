@@ -20,6 +20,7 @@ struct PlanRow {
   double training_flops() const { return 3 * model_flops; }
   int64_t activation_bytes = 0;  // of one micro-batch
   double kv_bytes = 0;           // per token, fp32, at the planned share
+  bool operator==(const PlanRow&) const = default;
 };
 
 struct PlanTable {

@@ -6,6 +6,7 @@
 
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "model/selection_rule.h"
 #include "ops/predictor.h"
 #include "ops/router.h"
 #include "ops/select.h"
@@ -117,6 +118,8 @@ int64_t choose_for_training(const RouterContext& c, RouterActs& r, int64_t N, co
   if (c.config.routing.router == Router::kSpaced) return select_spaced(r.index, begin, batch.capacity_begin, capacity);
   if (c.config.routing.choice == Choice::kToken)
     return select_token(r.index, begin, r.score.slice(0, N), batch.capacity_begin, capacity, r.dropped);
+  if (const SelectionRule rule = find_selection_rule(c.config.routing.select); rule != nullptr)
+    return select_by_rule(r.index, begin, rule, r.score.slice(0, N), batch, capacity, c.scratch.select);
   return select_top_k(r.index, begin, r.score.slice(0, N), batch.capacity_begin, capacity, c.scratch.select);
 }
 

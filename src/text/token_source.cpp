@@ -1,9 +1,9 @@
 #include "text/token_source.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace isobath {
 namespace {
@@ -50,17 +50,11 @@ void append_document(TokenSource& source, std::string_view text, const Tokenizer
 
 // The "text" of one line of JSON lines.
 std::string text_field(std::string_view line, const fs::path& path, int64_t number) {
-  require(line.find('\0') == line.npos, "{}: line {} holds a zero byte, expected a JSON object", path.string(), number);
-  nlohmann::json object;
-  try {
-    object = nlohmann::json::parse(line);
-  } catch (const nlohmann::json::exception& e) {
-    fail("{}: line {} is not JSON: {}", path.string(), number, e.what());
-  }
-  require(object.is_object(), "{}: line {} is JSON but not an object; expected {{\"text\": ...}}", path.string(),
-          number);
+  const std::string where = fmt::format("{}: line {}", path.string(), number);
+  nlohmann::json object = parse_json(line, where);
+  require(object.is_object(), "{} is JSON but not an object; expected {{\"text\": ...}}", where);
   const auto text = object.find("text");
-  require(text != object.end() && text->is_string(), "{}: line {} has no string under \"text\"", path.string(), number);
+  require(text != object.end() && text->is_string(), "{} has no string under \"text\"", where);
   return std::move(text->get_ref<std::string&>());
 }
 

@@ -1,8 +1,7 @@
 #include "text/tokenizer_files.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/error.h"
+#include "base/json.h"
 #include "text/tokenizer_json.h"
 
 namespace isobath {
@@ -33,12 +32,9 @@ bool is_there(const fs::path& path) {
 
 Json read_beside(const fs::path& path) {
   if (!is_there(path)) return Json::object();
-  const std::string bytes = read_file(path);
-  return naming(path, [&] {
-    Json json = parse_json(bytes);
-    require(json.is_object(), "expected a JSON object");
-    return json;
-  });
+  Json json = parse_json(read_file(path, kConfigBytes), path.string());
+  require(json.is_object(), "{}: expected a JSON object", path.string());
+  return json;
 }
 
 // The id of a token with this text, -1: none.
@@ -107,7 +103,7 @@ struct NamedBytes {
 State assemble(const fs::path& file, const std::vector<NamedBytes>& files, const Beside& beside) {
   State state = naming(file, [&] {
     const Json root =
-        files.size() == 2 ? gpt2_tokenizer_json(files[0].bytes, files[1].bytes) : parse_json(files[0].bytes);
+        files.size() == 2 ? gpt2_tokenizer_json(files[0].bytes, files[1].bytes) : parse_json(files[0].bytes, "it");
     State read = read_tokenizer_json(root);
     if (const auto found = root.find("post_processor"); found == root.end() || found->is_null())
       read.adds_bos = naming(kConfig, [&] { return beside.config.value("add_bos_token", false); });
@@ -157,12 +153,12 @@ State read_tokenizer_files(const fs::path& path) {
           "{}: SentencePiece models are not read; expected a tokenizer.json (transformers writes one: save_pretrained)",
           path.string());
   const fs::path file = gpt2 ? folder / kGpt2Vocab : is_folder ? folder / kTokenizer : path;
-  std::vector<NamedBytes> files{{gpt2 ? kGpt2Vocab : kTokenizer, read_file(file)}};
-  if (gpt2) files.push_back({kGpt2Merges, read_file(folder / kGpt2Merges)});
+  std::vector<NamedBytes> files{{gpt2 ? kGpt2Vocab : kTokenizer, read_file(file, kTokenizerBytes)}};
+  if (gpt2) files.push_back({kGpt2Merges, read_file(folder / kGpt2Merges, kTokenizerBytes)});
   const fs::path config = folder / kConfig;
   return assemble(file, files,
                   {read_beside(config), read_beside(folder / "generation_config.json"),
-                   read_beside(folder / "config.json"), is_there(config) ? read_file(config) : ""});
+                   read_beside(folder / "config.json"), is_there(config) ? read_file(config, kConfigBytes) : ""});
 }
 
 }  // namespace isobath

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "text/utf8.h"
 
 namespace isobath {
@@ -285,13 +285,6 @@ void read_post_processor(State& state, const Json& part) {
 
 }  // namespace
 
-Json parse_json(std::string_view bytes) {
-  return Json::parse(bytes, [](int depth, Json::parse_event_t, const Json&) {
-    require(depth < 64, "JSON is nested over 64 levels deep");
-    return true;
-  });
-}
-
 State read_tokenizer_json(const Json& root) {
   require(root.is_object(), "expected a JSON object");
   State state;
@@ -306,7 +299,7 @@ State read_tokenizer_json(const Json& root) {
 }
 
 Json gpt2_tokenizer_json(std::string_view encoder_json, std::string_view vocab_bpe) {
-  Json vocab = parse_json(encoder_json), merges = Json::array();
+  Json vocab = parse_json(encoder_json, "it"), merges = Json::array();
   while (!vocab_bpe.empty()) {
     const std::string_view line = vocab_bpe.substr(0, vocab_bpe.find('\n'));
     vocab_bpe.remove_prefix(std::min(vocab_bpe.size(), line.size() + 1));

@@ -7,9 +7,6 @@
 
 namespace isobath {
 
-// Throws as below; also on nesting deeper than any real file's, which would end our stack.
-nlohmann::json parse_json(std::string_view bytes);
-
 // All but files and hash; bos only where the template names one. Throws Error, or the JSON library's exception where a
 // value has another type than expected.
 Tokenizer::State read_tokenizer_json(const nlohmann::json& root);

@@ -1,6 +1,9 @@
 #include "train/evaluate.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
 
 namespace isobath {
 
@@ -9,7 +12,22 @@ BatchLimits limits_of(const LoaderOptions& o) {
   return {.sequences = o.B, .T = o.T, .max_documents = documents ? std::min(o.most_documents(), o.T) : 1};
 }
 
+namespace {
+
+// No more windows at a time than the text has: buffers follow.
+LoaderOptions fitted(LoaderOptions options, const TokenStream& text) {
+  LoaderOptions one = options;
+  one.B = 1;
+  options.B = std::clamp<int64_t>(Loader(text, one).eval_sequences(), 1, options.B);
+  return options;
+}
+
+}  // namespace
+
 Evaluator::Evaluator(const ModelConfig& config, TokenStream text, const LoaderOptions& options)
+    : Evaluator(config, text, fitted(options, text), Fitted{}) {}
+
+Evaluator::Evaluator(const ModelConfig& config, TokenStream text, const LoaderOptions& options, Fitted)
     : loader_(std::move(text), options), batch_(options.B), acts_(config, limits_of(options), Purpose::kForward) {}
 
 void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, const Activations& acts, int64_t rows) {
@@ -47,6 +65,9 @@ Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t wind
       loss += double(acts_.loss[n]);
       entropy += double(acts_.entropy[n]);
     }
+    if (!std::isfinite(loss))
+      fail_work("the loss of the evaluation is {} from window {} on; the model's numbers are out of range", loss,
+                first);
     result.targets += loader_.scored_targets(batch);
     result.rows += batch.rows();
     result.windows += batch.sequence_id.numel();

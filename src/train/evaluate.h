@@ -32,12 +32,13 @@ struct Evaluation {
 
 class Evaluator {
  public:
-  // `batch` windows of T tokens at a time.
+  // options.B windows of T tokens at a time, or as many as the text has.
   Evaluator(const ModelConfig& config, TokenStream text, const LoaderOptions& options);
 
   int64_t rows() const { return acts_.limits().rows(); }  // Products must take lists of so many rows
   int64_t windows() const { return loader_.eval_sequences(); }
 
+  // Throws Error{kWork} where the loss is not finite.
   // The first `windows` windows (0: all). `progress`, if given, hears of windows done; `stop`, if given, ends the
   // evaluation when it says so; `on_batch`, if given, sees what each pass left.
   Evaluation run(const Model& model, const Selection& how, int64_t windows = 0,
@@ -46,6 +47,9 @@ class Evaluator {
                  const std::function<void(const Activations& acts, int64_t rows)>& on_batch = {});
 
  private:
+  struct Fitted {};  // to the text
+  Evaluator(const ModelConfig& config, TokenStream text, const LoaderOptions& options, Fitted);
+
   Loader loader_;
   int64_t batch_;
   Activations acts_;

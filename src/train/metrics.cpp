@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace isobath {
 namespace {
@@ -13,20 +14,16 @@ using Json = nlohmann::json;
 
 Json layers_to_json(const std::vector<LayerRouting>& layers) {
   Json list = Json::array();
-  for (const LayerRouting& l : layers) {
-    Json entry{{"block", l.section.block}, {"share", l.share()}};
-    if (l.section.part != Part::kBlock) entry["part"] = name_of(l.section.part);
-    if (l.dropped > 0) entry["dropped"] = l.dropped;
-    if (l.agreement.rows > 0) {
-      entry["accuracy"] = l.agreement.accuracy();
-      entry["precision"] = l.agreement.precision();
-      entry["recall"] = l.agreement.recall();
-      entry["base_rate"] = l.agreement.base_rate();
-      entry["causal_share"] = l.agreement.share();
-    }
-    list.push_back(entry);
-  }
+  for (const LayerRouting& l : layers) list.push_back(to_json(l));
   return list;
+}
+
+Json parse_record(const std::string& line) {
+  try {
+    return parse_json(line, "a record");
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 // The lines up to a step; a last line cut short by a kill is dropped with the later ones. An evaluation at that very
@@ -35,7 +32,7 @@ std::string kept_lines(const fs::path& path, int64_t step) {
   std::string kept, text;
   std::istringstream lines(read_file(path));
   while (std::getline(lines, text)) {
-    Json json = Json::parse(text, nullptr, false);
+    Json json = parse_record(text);
     if (!json.is_object() || !json["step"].is_number_integer()) continue;
     const int64_t at = json["step"];
     if ((json["event"] == "step" && at <= step) || (json["event"] == "eval" && at < step)) kept += text + '\n';
@@ -44,6 +41,20 @@ std::string kept_lines(const fs::path& path, int64_t step) {
 }
 
 }  // namespace
+
+Json to_json(const LayerRouting& l) {
+  Json json{{"block", l.section.block}, {"share", l.share()}};
+  if (l.section.part != Part::kBlock) json["part"] = name_of(l.section.part);
+  if (l.dropped > 0) json["dropped"] = l.dropped;
+  if (l.agreement.rows > 0) {
+    json["accuracy"] = l.agreement.accuracy();
+    json["precision"] = l.agreement.precision();
+    json["recall"] = l.agreement.recall();
+    json["base_rate"] = l.agreement.base_rate();
+    json["causal_share"] = l.agreement.share();
+  }
+  return json;
+}
 
 Json to_json(const Evaluation& e) {
   return {{"loss", e.loss},

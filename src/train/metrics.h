@@ -27,6 +27,7 @@ class Metrics {
   std::FILE* file_ = nullptr;
 };
 
+nlohmann::json to_json(const LayerRouting& layer);
 nlohmann::json to_json(const Evaluation& evaluation);
 
 }  // namespace isobath

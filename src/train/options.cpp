@@ -141,6 +141,8 @@ void options_from_json(const nlohmann::json& json, RunConfig& config) {
   require(found == stored, "{} of its {} options are not known to this version", stored - found, stored);
 }
 
+namespace {
+
 void check_sizes(const DataOptions& d) {
   require(d.context >= 1 && d.context < (1 << 24), "data.context is {}, expected 1 to 16777215", d.context);
   require(d.batch >= 1 && d.batch <= (int64_t{1} << 30) / d.context, "data.batch is {}, expected 1 to {} (2^30 tokens)",
@@ -150,18 +152,26 @@ void check_sizes(const DataOptions& d) {
   require(d.max_documents >= 0, "data.max_documents is {}, expected 0 or more", d.max_documents);
 }
 
-void check_options(const RunConfig& c) {
+int budgets(const TrainOptions& t) { return (t.steps > 0) + (t.tokens > 0) + (t.flops > 0); }
+
+void check_budget(const RunConfig& c) {
+  const TrainOptions& t = c.train;
+  require(t.steps >= 0 && t.tokens >= 0 && t.flops >= 0, "the budget is negative; expected steps, tokens or flops > 0");
+  require(budgets(t) <= 1, "found {} budgets, expected exactly one of --steps, --tokens, --flops", budgets(t));
+  require(t.steps <= kMostSequences / c.data.batch && t.tokens / c.data.context <= kMostSequences,
+          "the budget is over {:.0e} sequences; lower --steps or --tokens", double(kMostSequences));
+}
+
+}  // namespace
+
+void check_ranges(const RunConfig& c) {
   for_each_option(c, [](const char* section, const char* key, const auto& value, auto) {
     if constexpr (std::is_floating_point_v<std::decay_t<decltype(value)>>)
       require(std::isfinite(value), "{}.{} is {}, expected a finite number", section, key, value);
   });
   const TrainOptions& t = c.train;
-  require(!c.data.path.empty(), "data.path is missing: name a text file or folder (--path)");
   check_sizes(c.data);
-  require(t.steps >= 0 && t.tokens >= 0 && t.flops >= 0, "the budget is negative; expected steps, tokens or flops > 0");
-  require((t.steps > 0) + (t.tokens > 0) + (t.flops > 0) == 1,
-          "found {} budgets, expected exactly one of --steps, --tokens, --flops",
-          (t.steps > 0) + (t.tokens > 0) + (t.flops > 0));
+  check_budget(c);
   require(t.learning_rate >= 0, "train.learning_rate is {}, expected 0 or more", t.learning_rate);
   require(t.warmup >= 0 && t.warmup <= 1, "train.warmup is {}, expected a share from 0 to 1", t.warmup);
   require(t.final_rate >= 0 && t.final_rate <= 1, "train.final_rate is {}, expected a share from 0 to 1", t.final_rate);
@@ -176,6 +186,12 @@ void check_options(const RunConfig& c) {
           "eval_every, eval_windows, save_every and threads must be 0 or more");
   require(t.threads <= 1024, "train.threads is {}, expected at most 1024", t.threads);
   require(!t.out.empty(), "train.out is empty: name a folder for the run (--out)");
+}
+
+void check_options(const RunConfig& c) {
+  require(!c.data.path.empty(), "data.path is missing: name a text file or folder (--path)");
+  check_ranges(c);
+  require(budgets(c.train) == 1, "found 0 budgets, expected exactly one of --steps, --tokens, --flops");
 }
 
 }  // namespace isobath

@@ -126,9 +126,11 @@ std::string options_to_toml(const RunConfig& config);
 nlohmann::json options_to_json(const RunConfig& config);
 void options_from_json(const nlohmann::json& json, RunConfig& config);
 
+inline constexpr int64_t kMostSequences = 1'000'000'000'000'000;  // of a run: counts of rows stay far below 2^63
+
 // Checks ranges, and that a text and exactly one budget are given. Throws Error naming key, value and expectation.
 void check_options(const RunConfig& config);
-// Of these, what a plan of memory and work needs: the sizes of batches.
-void check_sizes(const DataOptions& data);
+// Of these, what a plan needs: ranges, and no more than one budget.
+void check_ranges(const RunConfig& config);
 
 }  // namespace isobath

@@ -2,6 +2,7 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "base/error.h"
@@ -35,8 +36,14 @@ nlohmann::json to_json(const toml::node& node, const std::string& pointer, std::
 }  // namespace
 
 TomlFile::TomlFile(const fs::path& path) : path_(path.string()) {
+  const std::string text = read_file(path, kConfigBytes);
+  // toml++ bounds how deep values nest, but takes a dotted key of any depth, and recurses.
+  constexpr int64_t kMostDots = 4000;
+  require(std::count(text.begin(), text.end(), '.') <= kMostDots,
+          "{}: over {} dots, so that keys could nest deeper than can be read; expected sections of key = value", path_,
+          kMostDots);
   try {
-    json_ = to_json(toml::parse(read_file(path), path_), "", line_);
+    json_ = to_json(toml::parse(text, path_), "", line_);
   } catch (const toml::parse_error& error) {
     fail("{}:{}: {}", path_, error.source().begin.line, error.description());
   }

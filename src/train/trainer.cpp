@@ -216,8 +216,11 @@ void Trainer::State::guarded(F f) {
   try {
     f();
   } catch (const Error& error) {
+    std::error_code ignored;
     fail_work("{}; {}", error.what(),
-              saved.empty() ? "no checkpoint was written yet" : "the last good checkpoint is " + saved.string());
+              saved.empty()                ? "no checkpoint was written yet"
+              : fs::exists(saved, ignored) ? "the last good checkpoint is " + saved.string()
+                                           : "the last checkpoint was " + saved.string());
   }
 }
 
@@ -249,6 +252,7 @@ TrainResult Trainer::run(const Observer& observer) {
     return record;
   };
   const auto save_now = [&](bool interrupted) {
+    lock.require_in_place(o.out);
     const fs::path folder = save(interrupted);
     if (observer.on_save) observer.on_save(folder);
   };

@@ -1,9 +1,9 @@
 // A run's checkpoints: the model folder that other programs read, plus what makes the next step have the same bits.
 #include <algorithm>
-#include <limits>
 #include <system_error>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/safetensors.h"
 #include "model/names.h"
@@ -36,15 +36,20 @@ struct StoredState {
   RunConfig options;
 };
 
+// count <= parts * size, of counts that a damaged file may hold
+bool within(int64_t count, int64_t parts, int64_t size) {
+  return count >= 0 && (count == 0 || (count - 1) / std::max<int64_t>(1, size) < parts);
+}
+
 StoredState read_state(const fs::path& checkpoint) {
   const fs::path path = checkpoint / "state.json";
   require(fs::exists(path),
           "{} holds a model but no state of a training run (state.json is missing); nothing to resume",
           checkpoint.string());
-  const std::string text = read_file(path);
+  const std::string text = read_file(path, kConfigBytes);
   StoredState state;
   try {
-    const Json json = Json::parse(text);
+    const Json json = parse_json(text, "it");
     require(json.at("version") == kStateVersion, "version {}, expected {}", json.at("version").dump(), kStateVersion);
     state.step = json.at("step");
     state.sequences = json.at("sequences");
@@ -56,8 +61,12 @@ StoredState read_state(const fs::path& checkpoint) {
     fail("{}: not the state of a training run, or damaged ({}); resume from another checkpoint", path.string(),
          error.what());
   }
-  require(state.step >= 0 && state.sequences >= 0 && state.tokens >= 0 && state.flops >= 0,
-          "{}: a negative count, so it is damaged; resume from another checkpoint", path.string());
+  const DataOptions& data = state.options.data;
+  require(
+      state.step >= 0 && state.step <= kMostSequences && state.flops >= 0 && state.sequences >= state.step &&
+          within(state.sequences, state.step, data.batch) && within(state.tokens, state.sequences, data.context),
+      "{}: {} steps, {} sequences and {} tokens do not go together, so it is damaged; resume from another checkpoint",
+      path.string(), state.step, state.sequences, state.tokens);
   return state;
 }
 
@@ -87,7 +96,7 @@ FolderLock prepare_folder(const fs::path& out, const fs::path& resumed) {
   fs::create_directories(out, error);
   if (error) fail("cannot make the folder {}: {}; name another one (--out)", out.string(), error.message());
   FolderLock lock(out);
-  const bool own = !resumed.empty() && fs::equivalent(parent_folder(resumed), out, error);
+  const bool own = !resumed.empty() && fs::equivalent(fs::canonical(resumed, error).parent_path(), out, error);
   if (!own && latest_checkpoint(out))
     fail("{} holds the checkpoints of another run; go on with it (--resume), or name another folder (--out)",
          out.string());
@@ -98,15 +107,11 @@ FolderLock prepare_folder(const fs::path& out, const fs::path& resumed) {
 
 fs::path Trainer::save(bool interrupted) {
   State& s = *state_;
-  for (size_t i = 0; i < s.model.weights.list().size(); i++) {
-    const F32 w = s.model.weights.at(i);
-    const auto sound = [](float v) { return v < std::numeric_limits<float>::infinity(); };  // a threshold may be -inf
-    if (!std::all_of(w.data, w.data + w.numel(), sound))
-      fail_work(
-          "step {}: the weight {} is not finite and is not saved; the run has diverged: try a lower learning rate",
-          s.step, s.model.weights.list()[i].name);
-  }
-  s.saved = save_checkpoint(s.config.train.out, s.step, s.config.train.keep, [&](const fs::path& folder) {
+  if (const std::string name = weight_not_finite(s.model.weights); !name.empty())
+    fail_work("step {}: the weight {} is not finite and is not saved; the run has diverged: try a lower learning rate",
+              s.step, name);
+  const fs::path out = s.config.train.out;
+  const auto write = [&](const fs::path& folder) {
     save_model(folder, s.model, s.tokenizer);
     std::vector<NamedTensor> moments = named(s.optimizer.first, "m.");
     for (NamedTensor& tensor : named(s.optimizer.second, "v.")) moments.push_back(std::move(tensor));
@@ -121,8 +126,14 @@ fs::path Trainer::save(bool interrupted) {
                                        {"corpus", s.corpus_hash},
                                        {"interrupted", interrupted},
                                        {"options", options_to_json(s.config)}});
-  });
-  return s.saved;
+  };
+  try {
+    return s.saved = save_checkpoint(out, s.step, s.config.train.keep, write);
+  } catch (...) {
+    for (const SavedCheckpoint& c : list_checkpoints(out))
+      if (c.step == s.step) s.saved = c.folder;  // whole; only the link to it is not
+    throw;
+  }
 }
 
 void Trainer::resume(const fs::path& checkpoint) {

@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -48,6 +49,46 @@ TEST(ReadFile, names_what_it_cannot_read) {
   expect_error([&] { read_file(missing); }, Fault::kInput, missing, "No such file or directory");
   expect_error([&] { read_file(dir.path()); }, Fault::kInput, dir.path(), "it is a folder, expected a file");
   expect_error([&] { read_file(below); }, Fault::kInput, below, "Not a directory");
+}
+
+TEST(ReadFile, reads_no_more_than_was_asked) {
+  const TempDir dir;
+  const std::string file = dir.write("a", std::string(3 << 20, 'x')), pipe = dir / "pipe";
+  EXPECT_EQ(read_file(file, 3 << 20).size(), 3u << 20);
+  expect_error([&] { read_file(file, 2 << 20); }, Fault::kInput, file, "longer than 2 MiB");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& endless : {std::string("/dev/zero"), std::string("/dev/random"), pipe}) {
+    expect_error([&] { read_file(endless); }, Fault::kInput, endless, "a device or pipe");
+    if (endless != pipe)
+      expect_error([&] { read_file_or_pipe(endless, 1 << 20); }, Fault::kInput, endless, "a device or pipe");
+  }
+}
+
+TEST(ReadFile, reads_pipes_where_they_are_welcome) {
+  const TempDir dir;
+  const std::string pipe = dir / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto filled = [&](size_t bytes, int64_t most) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::signal(SIGPIPE, SIG_IGN);
+      const int fd = ::open(pipe.c_str(), O_WRONLY);
+      const std::string text(bytes, 'x');
+      [[maybe_unused]] const ssize_t put = ::write(fd, text.data(), text.size());
+      ::_exit(0);
+    }
+    std::string read, error;
+    try {
+      read = read_file_or_pipe(pipe, most);
+    } catch (const Error& e) {
+      error = e.what();
+    }
+    ::waitpid(child, nullptr, 0);
+    return std::pair(read.size(), error);
+  };
+  EXPECT_EQ(filled(200'000, 1 << 20), std::pair(size_t(200'000), std::string()));
+  EXPECT_NE(filled(2'000'000, 1 << 20).second.find("longer than 1 MiB"), std::string::npos);
+  EXPECT_EQ(read_file_or_pipe(dir.write("a", "bytes"), 1 << 20), "bytes");
 }
 
 TEST(MappedFile, maps_and_moves) {
@@ -200,6 +241,21 @@ TEST(FolderLock, keeps_others_out_until_it_is_gone) {
   }
   const FolderLock again(dir.path());
   refused();
+}
+
+TEST(FolderLock, knows_that_its_folder_was_moved) {
+  const TempDir dir;
+  fs::create_directory(dir / "run");
+  const FolderLock lock(dir / "run");
+  lock.require_in_place(dir / "run");
+  fs::rename(dir / "run", dir / "moved");
+  const auto moved = [&] {
+    expect_error([&] { lock.require_in_place(dir / "run"); }, Fault::kWork, dir / "run", "was moved or removed");
+  };
+  moved();
+  fs::create_directory(dir / "run");  // another one
+  moved();
+  lock.require_in_place(dir / "moved");
 }
 
 TEST(FolderLock, of_a_killed_process_is_free) {

@@ -198,6 +198,53 @@ TEST(FindModelFolder, says_what_was_looked_for) {
   expect_error(find("empty"), Fault::kInput, "looked for latest/, whole checkpoints step-*/ and config.json");
   save(dir / "run", 1, 1);
   expect_error(find("run"), Fault::kInput, "latest checkpoint step-00000001 has no config.json");
+  fs::remove(dir / "run/step-00000001/complete");
+  expect_error(find("run"), Fault::kInput,
+               "step-00000001, which latest names, is not whole: it has no file 'complete'");
+}
+
+TEST(PassedOver, says_which_and_why) {
+  const TempDir dir;
+  const fs::path run = dir / "run";
+  EXPECT_EQ(passed_over(run), "");
+  for (int64_t step = 1; step <= 3; step++) save(run, step, 3);
+  EXPECT_EQ(passed_over(run), "");
+  EXPECT_EQ(passed_over(run / "step-00000001"), "");
+  const std::string where = run.string() + ": ", used = "; step-00000002 is used instead";
+  fs::remove(run / "step-00000003/complete");
+  EXPECT_EQ(passed_over(run),
+            where + "step-00000003, which latest names, is not whole: it has no file 'complete'" + used);
+  EXPECT_EQ(passed_over(run.string() + "/"), passed_over(run));
+  fs::remove_all(run / "step-00000003");
+  EXPECT_EQ(passed_over(run), where + "step-00000003, which latest names, is missing" + used);
+  fs::remove(run / "latest");
+  EXPECT_EQ(passed_over(run), where + "the link latest is missing" + used);
+  fs::create_symlink("elsewhere", run / "latest");
+  EXPECT_EQ(passed_over(run), where + "the link latest leads to elsewhere, which is no checkpoint of the run" + used);
+}
+
+TEST(BelongsToRun, tells_a_copy_from_a_checkpoint) {
+  const TempDir dir;
+  const fs::path run = dir / "run";
+  save(run, 1, 3);
+  save(run, 2, 3);
+  EXPECT_TRUE(belongs_to_run(run / "step-00000001"));
+  EXPECT_TRUE(belongs_to_run(run / "latest"));
+  EXPECT_FALSE(belongs_to_run(run));
+  EXPECT_FALSE(belongs_to_run(run / "step-00000003"));
+  fs::copy(run / "step-00000001", dir / "step-00000001", fs::copy_options::recursive);
+  EXPECT_FALSE(belongs_to_run(dir / "step-00000001"));
+  fs::copy(run / "step-00000001", run / "kept", fs::copy_options::recursive);
+  EXPECT_FALSE(belongs_to_run(run / "kept"));
+}
+
+TEST(SaveCheckpoint, stays_when_only_the_link_cannot_be_moved) {
+  const TempDir dir;
+  const fs::path run = dir / "run";
+  dir.write("run/latest/in the way", "");
+  expect_error([&] { save(run, 1, 1); }, Fault::kWork, "cannot write", "latest");
+  ASSERT_EQ(list_checkpoints(run).size(), 1u);
+  EXPECT_EQ(list_checkpoints(run)[0].step, 1);
 }
 
 }  // namespace

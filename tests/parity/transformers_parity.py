@@ -28,7 +28,7 @@ def main(program, folder):
     model.eval()
 
     ours = isobath(program, "generate", folder, "--prompt", PASSAGE, "--temperature", "0", "-n", "48", "--ignore-eos",
-                   "--json")[0]
+                   "--json")["texts"][0]
     prompt = torch.tensor([ours["tokens"][: ours["prompt_tokens"]]])
     with torch.no_grad():
         theirs = prompt

@@ -231,7 +231,7 @@ TEST(TokenizerJson, RefusesByName) {
   expect_refused("has the id 1099511627776", [](Json& j) { j["model"]["vocab"]["x"] = int64_t(1) << 40; });
   expect_refused("", [](Json& j) { j["model"]["vocab"]["x"] = "y"; });
   expect_refused("", [](Json& j) { j.erase("model"); });
-  expect_refused("64 levels", [](Json& j) {
+  expect_refused("nests deeper than 128", [](Json& j) {
     Json deep = nullptr;
     for (int i = 0; i < 100; i++) deep = {{"type", "Sequence"}, {"normalizers", {deep}}};
     j["normalizer"] = deep;

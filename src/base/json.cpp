@@ -1,5 +1,6 @@
-#include "checkpoint/strict_json.h"
+#include "base/json.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,7 @@ using nlohmann::json;
 // Builds the value as the library's own builder does, but sees every key before it would overwrite an older one.
 class Builder : public json::json_sax_t {
  public:
-  explicit Builder(const std::string& what) : what_(what) {}
+  Builder(std::string_view text, const std::string& what, JsonForm form) : text_(text), what_(what), form_(form) {}
   json take() { return std::move(root_); }
 
   bool null() override { return put(nullptr); }
@@ -29,14 +30,16 @@ class Builder : public json::json_sax_t {
   bool end_array() override { return close(); }
   bool key(std::string& name) override {
     const auto [at, fresh] = open_.back()->emplace(std::move(name), nullptr);
-    if (!fresh) fail("{} holds the key {} twice in one object", what_, in_quotes(at.key()));
+    if (!fresh && form_ == JsonForm::kStrict)
+      fail("{} holds the key {} twice in one object", what_, in_quotes(at.key()));
     member_ = &at.value();
     return true;
   }
   bool parse_error(size_t byte, const std::string&, const nlohmann::detail::exception& e) override {
     constexpr int kOutOfRange = 406;
     require(e.id != kOutOfRange, "{} holds a number beyond the range of float64 before byte {}", what_, byte);
-    fail("{} is not UTF-8 JSON: wrong at byte {}", what_, byte);
+    const auto line = 1 + std::count(text_.begin(), text_.begin() + int64_t(std::min(byte, text_.size())), '\n');
+    fail("{} is not UTF-8 JSON: wrong at byte {} (line {})", what_, byte, line);
   }
 
  private:
@@ -61,7 +64,9 @@ class Builder : public json::json_sax_t {
     return true;
   }
 
+  std::string_view text_;
   const std::string& what_;
+  JsonForm form_;
   json root_;
   std::vector<json*> open_;  // the objects and arrays around the current place, outermost first
   json* member_ = nullptr;   // the value of the key that was read last
@@ -69,11 +74,13 @@ class Builder : public json::json_sax_t {
 
 }  // namespace
 
-json strict_json(std::string_view text, const std::string& what) {
-  require(!text.starts_with("\xEF\xBB\xBF"), "{} starts with a byte order mark, expected JSON", what);
+json parse_json(std::string_view text, const std::string& what, JsonForm form) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  require(form == JsonForm::kLenient || !text.starts_with(kMark), "{} starts with a byte order mark, expected JSON",
+          what);
   const size_t nul = text.find('\0');  // the parser would take it for the end of the text
   require(nul == text.npos, "{} holds a NUL byte at {}; JSON is padded with spaces", what, nul);
-  Builder builder(what);
+  Builder builder(text, what, form);
   json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
 }
