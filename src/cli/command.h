@@ -20,5 +20,7 @@ void add_bench(CLI::App& app, Run& run);
 void add_bench_generate(CLI::App& bench, Run& run);
 void add_upcycle(CLI::App& app, Run& run);
 void add_demo(CLI::App& app, Run& run);
+void add_sweep(CLI::App& app, Run& run);
+void add_report(CLI::App& app, Run& run);
 
 }  // namespace isobath::cli

@@ -173,6 +173,8 @@ int main(int argc, char** argv) {
   add_tokenize(app, run);
   add_bench(app, run);
   add_demo(app, run);
+  add_sweep(app, run);
+  add_report(app, run);
   refuse_wrong_numbers(app);
   try {
     app.parse(words_of(argc, argv));

@@ -45,16 +45,16 @@ extern "C" void on_signal(int signal) {
   signals = 1;
 }
 
-int terminal_columns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 120;
-}
-
 }  // namespace
 
 bool output_is_terminal() { return isatty(STDOUT_FILENO) == 1; }
 bool error_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 bool input_is_terminal() { return isatty(STDIN_FILENO) == 1; }
+
+int terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 120;
+}
 
 Progress::Progress(std::string what, double quiet_seconds)
     : what_(std::move(what)), quiet_seconds_(quiet_seconds), start_(Clock::now()), shown_(start_) {

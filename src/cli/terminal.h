@@ -13,6 +13,7 @@ namespace isobath::cli {
 bool output_is_terminal();  // standard output
 bool error_is_terminal();   // standard error, where progress goes
 bool input_is_terminal();
+int terminal_columns();  // of standard error; 120 where it has none
 
 // One line that is written over: bar, text, ETA. On a terminal at most ten times a second; elsewhere a plain line every
 // `quiet_seconds`, so that logs stay short. Written to standard error.

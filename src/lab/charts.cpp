@@ -3,27 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lab/chart_parts.h"
 #include "lab/chart_specs.h"
 
 namespace isobath {
 namespace {
 
 using Json = nlohmann::json;
-
-// A specification with its rows: {name of the data set, values}.
-Json with_data(const char* spec, std::initializer_list<std::pair<const char*, Json>> sets) {
-  Json chart = Json::parse(spec);
-  Json data = Json::array();
-  for (const auto& [name, values] : sets) data.push_back({{"name", name}, {"values", values}});
-  for (const Json& derived : chart.value("data", Json::array())) data.push_back(derived);
-  chart["data"] = data;
-  return chart;
-}
-
-void set_signal(Json& spec, const char* name, const Json& value) {
-  for (Json& signal : spec["signals"])
-    if (signal["name"] == name) signal["value"] = value;
-}
 
 std::string percent(double share) { return fmt::format("{:.1f}%", 100 * share); }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "lab/page_parts.h"
@@ -101,6 +102,33 @@ std::string table_html(const HtmlTable& table) {
   return out + "</tbody></table></div>\n";
 }
 
+std::string chart_csv(const nlohmann::json& spec) {
+  std::vector<std::string> columns;
+  std::vector<const nlohmann::json*> sets;
+  for (const nlohmann::json& set : spec.at("data")) {
+    if (!set.contains("values")) continue;
+    sets.push_back(&set);
+    for (const nlohmann::json& row : set["values"])
+      for (const auto& [key, value] : row.items())
+        if (key != "tip" && std::find(columns.begin(), columns.end(), key) == columns.end()) columns.push_back(key);
+  }
+  const auto cell = [](const nlohmann::json& value) {
+    std::string text = value.is_null() ? "" : value.is_string() ? value.get<std::string>() : value.dump();
+    if (text.find_first_of(",\"\n") == std::string::npos) return text;
+    return '"' + replace_all(text, "\"", "\"\"") + '"';
+  };
+  std::string text = "set";
+  for (const std::string& column : columns) text += "," + cell(column);
+  text += "\n";
+  for (const nlohmann::json* set : sets)
+    for (const nlohmann::json& row : (*set)["values"]) {
+      text += cell((*set)["name"]);
+      for (const std::string& column : columns) text += "," + (row.contains(column) ? cell(row[column]) : "");
+      text += "\n";
+    }
+  return text;
+}
+
 std::string vega_script(const fs::path& folder) {
   std::string modules;
   for (const char* name : kVegaModules) {
@@ -128,11 +156,12 @@ void Page::section(std::string_view heading, std::string_view note) {
 
 void Page::html(std::string_view html) { body_ += html; }
 
-void Page::chart(nlohmann::json spec, const HtmlTable& instead, Numbers numbers) {
+void Page::chart(nlohmann::json spec, const HtmlTable& instead, Numbers numbers, std::string_view name) {
   body_ += fmt::format(
-      "<div class=\"chart\" id=\"chart-{}\"></div>\n<details class=\"numbers\"{}><summary>the numbers</summary>\n{}"
+      "<div class=\"chart\" id=\"chart-{}\" data-name=\"{}\"></div>\n<details class=\"numbers\"{}><summary>the "
+      "numbers</summary>\n{}"
       "</details>\n",
-      specs_.size(), numbers == Numbers::kShown ? " open" : "", table_html(instead));
+      specs_.size(), escape_html(name), numbers == Numbers::kShown ? " open" : "", table_html(instead));
   specs_.push_back(std::move(spec));
 }
 

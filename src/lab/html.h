@@ -23,6 +23,9 @@ struct HtmlTable {
 };
 std::string table_html(const HtmlTable& table);
 
+// The rows of a specification's data sets, in one table with a column `set`: what is behind the chart (RFC 4180).
+std::string chart_csv(const nlohmann::json& spec);
+
 // Where Debian's package libjs-vega puts the modules of Vega, which draw the charts.
 inline constexpr const char* kVegaFolder = "/usr/share/javascript/vega";
 
@@ -39,7 +42,9 @@ class Page {
   // A Vega specification; `instead` is the same as a table: folded below unless it says more, and open where Vega is
   // missing.
   enum class Numbers : uint8_t { kFolded, kShown };
-  void chart(nlohmann::json spec, const HtmlTable& instead, Numbers numbers = Numbers::kFolded);
+  // `name`: of the files that a reader saves it as.
+  void chart(nlohmann::json spec, const HtmlTable& instead, Numbers numbers = Numbers::kFolded,
+             std::string_view name = "");
 
   std::string finish();
 

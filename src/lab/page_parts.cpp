@@ -15,6 +15,11 @@ const char* const kPageStyle = R"css(
     --dense: #d9b26a; --mod: #5ab0f2; --deep: 64, 156, 236; --on-deep: #06121f; --good: #5fd39a; --bad: #ff8a80;
   }
 }
+/* Figures that are saved are for white paper, whatever the screen is. */
+:root.paper {
+  --card: #ffffff; --ink: #17212b; --soft: #45535f; --line: #dde4ea; --dense: #8a6d3b; --mod: #0b6fb8;
+  --deep: 11, 88, 160;
+}
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.55 var(--sans); }
 header, main { max-width: 62rem; margin: 0 auto; padding: 0 1.25rem; }
@@ -34,6 +39,9 @@ thead th { color: var(--soft); font-weight: 600; }
 tbody tr:last-child th, tbody tr:last-child td { border-bottom: 0; }
 .chart { width: 100%; margin: .2rem 0 .3rem; }
 .chart svg { display: block; }
+.save { float: right; font-size: .82rem; }
+.save button { font: inherit; color: var(--soft); background: none; border: 0; padding: 0 .35rem; cursor: pointer; }
+.save button:hover { color: var(--ink); text-decoration: underline; }
 .numbers { font-size: .88rem; color: var(--soft); }
 .numbers summary { cursor: pointer; }
 .missing { border-left: 3px solid var(--bad); padding: .4rem .8rem; margin: .4rem 0; }
@@ -105,6 +113,45 @@ const char* const kPageScript = R"js(
       style: { ink: { stroke: get("--ink") }, card: { stroke: get("--card") } },
     };
   }
+  // The rows behind a chart, all sets in one table.
+  function csv(spec) {
+    const sets = spec.data.filter((set) => Array.isArray(set.values) && set.values.length > 0);
+    const keys = [...new Set(sets.flatMap((set) => set.values.flatMap((row) => Object.keys(row))))];
+    const columns = keys.filter((key) => key !== "tip");
+    const cell = (v) => /[",\n]/.test(v = v == null ? "" : String(v)) ? '"' + v.replace(/"/g, '""') + '"' : v;
+    const lines = [["set", ...columns]];
+    for (const set of sets) for (const row of set.values) lines.push([set.name, ...columns.map((key) => row[key])]);
+    return lines.map((line) => line.map(cell).join(",")).join("\n") + "\n";
+  }
+  function paper(spec) {
+    const root = document.documentElement;
+    root.classList.add("paper");
+    const config = Object.assign(theme(), { background: "white" });
+    root.classList.remove("paper");
+    return new vega.View(vega.parse(Object.assign({}, spec, { width: 640 }), config), { renderer: "none" });
+  }
+  function save(name, url) {
+    const link = document.createElement("a");
+    link.href = url;
+    link.download = name;
+    link.click();
+  }
+  const blob = (text, type) => URL.createObjectURL(new Blob([text], { type: type }));
+  const kinds = {
+    SVG: (spec, name) => paper(spec).toSVG().then((svg) => save(name + ".svg", blob(svg, "image/svg+xml"))),
+    PNG: (spec, name) => paper(spec).toImageURL("png", 3).then((url) => save(name + ".png", url)),
+    CSV: (spec, name) => save(name + ".csv", blob(csv(spec), "text/csv")),
+  };
+  specs.forEach((spec, i) => {
+    const bar = document.createElement("div");
+    bar.className = "save";
+    for (const kind of Object.keys(kinds)) {
+      const button = bar.appendChild(document.createElement("button"));
+      button.textContent = kind;
+      button.addEventListener("click", () => kinds[kind](spec, holders[i].dataset.name || "figure-" + (i + 1)));
+    }
+    holders[i].after(bar);
+  });
   let views = [];
   function draw() {
     for (const view of views) view.finalize();

@@ -37,6 +37,8 @@ std::string coloured_text(const Trace& trace, const Tokenizer& tokenizer, int64_
   return out + "</p>\n";
 }
 
+}  // namespace
+
 void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
   const int64_t shown = std::min(kPassageTokens, trace.tokens());
   page.section("Which token went how deep",
@@ -49,28 +51,30 @@ void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
                fmt::format("The first {} tokens of that passage, left to right; block 0 is on top. Pale: dense blocks, "
                            "which every token goes through.",
                            std::min(kMapTokens, trace.tokens())));
-  page.chart(map.spec, map.table);
+  page.chart(map.spec, map.table, Page::Numbers::kFolded, "routing-map");
 
   const Chart shares = routing_shares(trace);
   page.section("Share routed, and agreement of the causal rule with top-k",
                "Training chooses by top-k over the sequence; generation decides for each token alone. Agreement is "
                "measured where top-k chose.");
-  page.chart(shares.spec, shares.table, Page::Numbers::kShown);
+  page.chart(shares.spec, shares.table, Page::Numbers::kShown, "routing-shares");
 
   const Chart weights = router_weights(trace);
   page.section(
       "Router weights",
       "How the routers score tokens, less the border of the causal rule: 0 for causal = bce, the threshold for "
       "causal = threshold. A token to the right of the dashed line is routed by these rules.");
-  page.chart(weights.spec, weights.table);
+  page.chart(weights.spec, weights.table, Page::Numbers::kFolded, "router-weights");
 
   const Chart entropy = entropy_by_depth(trace);
   page.section("Entropy against depth",
                fmt::format("Are tokens that go deep the ones after which the text is hard to predict? Boxes hold the "
                            "middle half, whiskers 90%. Spearman's rank correlation of depth and entropy: {:.3f}.",
                            trace.depth_entropy_correlation()));
-  page.chart(entropy.spec, entropy.table);
+  page.chart(entropy.spec, entropy.table, Page::Numbers::kFolded, "entropy");
 }
+
+namespace {
 
 std::string samples_html(const Comparison& c) {
   std::string out = "<div class=\"samples\"><h3>dense</h3><h3>MoD</h3>\n";
@@ -139,7 +143,7 @@ std::string comparison_page(const Comparison& c, const Tokenizer& tokenizer, con
   page.section("Learning curves",
                "Loss against training FLOPs, the same for both. Points: validation text, by top-k. "
                "Thin lines: the training steps.");
-  page.chart(curves.spec, curves.table);
+  page.chart(curves.spec, curves.table, Page::Numbers::kFolded, "learning-curves");
   add_routing(page, c.mod.trace, tokenizer);
   page.section("Samples", "From the same prompts, with the same random numbers, at temperature 0.7.");
   page.html(samples_html(c));

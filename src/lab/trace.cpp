@@ -92,6 +92,16 @@ Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Sele
   return trace;
 }
 
+std::vector<int32_t> passage_of(const TokenStream& text) {
+  constexpr int64_t kMost = 16384;
+  const int64_t most = std::min(kMost, text.size());
+  int64_t begin = text.document_begin(text.documents() / 2);
+  if (begin + most > text.size()) begin = text.document_begin(0);
+  std::vector<int32_t> tokens(size_t(std::min(most, text.size() - begin)));
+  text.read(begin, tokens);
+  return tokens;
+}
+
 std::vector<Piece> pieces_of(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) {
   std::vector<Piece> pieces;
   Decoder decoder(tokenizer);

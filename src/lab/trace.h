@@ -14,6 +14,7 @@
 #include "lab/statistics.h"
 #include "model/model.h"
 #include "model/selection.h"
+#include "text/corpus.h"
 #include "text/tokenizer.h"
 #include "train/evaluate.h"
 
@@ -50,6 +51,9 @@ struct Trace {
 // without a causal rule.
 Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Selection& how);
 int64_t trace_rows(const Model& model);
+
+// Up to 16,384 tokens of a text from the start of a document in its middle, so that the passage begins like one.
+std::vector<int32_t> passage_of(const TokenStream& text);
 
 // Text as it can be shown: tokens [first, end) that make up whole characters together.
 struct Piece {

@@ -13,7 +13,6 @@
 namespace isobath {
 namespace {
 
-constexpr int64_t kTracedTokens = 16384;
 constexpr double kCausalGap = 0.03;  // nats that the causal rule may cost
 const char* const kPrompts[] = {"And God said, ", "In the beginning ", "Blessed is the man "};
 
@@ -87,21 +86,11 @@ void write_samples(Twin& twin, const LoadedModel& loaded, uint64_t seed) {
   twin.kv_bytes_measured = rows * double(engine.kv_row_bytes()) / double(std::max<int64_t>(1, statistics.rows()));
 }
 
-// Validation text from the start of a document in its middle, so that the passage begins like one.
-std::vector<int32_t> passage(const TokenStream& valid) {
-  const int64_t most = std::min(kTracedTokens, valid.size());
-  int64_t begin = valid.document_begin(valid.documents() / 2);
-  if (begin + most > valid.size()) begin = valid.document_begin(0);
-  std::vector<int32_t> tokens(size_t(std::min(most, valid.size() - begin)));
-  valid.read(begin, tokens);
-  return tokens;
-}
-
 void look_inside(Twin& twin, const Corpus& corpus, uint64_t seed) {
   const LoadedModel loaded = load_model(twin.checkpoint);
   loaded.model->prepare(trace_rows(*loaded.model));
   const SelectBy by = twin.routed() ? SelectBy::kCausal : SelectBy::kTopK;
-  twin.trace = trace_text(*loaded.model, passage(corpus.valid), {.by = by});
+  twin.trace = trace_text(*loaded.model, passage_of(corpus.valid), {.by = by});
   write_samples(twin, loaded, seed);
 }
 

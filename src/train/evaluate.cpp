@@ -109,6 +109,7 @@ Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t wind
                 first);
     result.targets += loader_.scored_targets(batch);
     result.rows += batch.rows();
+    result.windows += batch.sequence_id.numel();
     add_routing(result.layer, model.config(), acts_, batch.rows());
     add_experts(result.experts, model.config(), acts_);
     if (on_batch) on_batch(acts_, batch.rows());

@@ -42,6 +42,7 @@ struct Evaluation {
   double entropy = 0;  // of the predictions, nats per row
   int64_t targets = 0;
   int64_t rows = 0;
+  int64_t windows = 0;
   std::vector<LayerRouting> layer;         // one per routed section
   std::vector<LayerExperts> experts = {};  // one per block, if it has experts
   bool complete = true;                    // false: stopped before the last window

@@ -73,7 +73,11 @@ Json to_json(const LayerExperts& l) {
 }
 
 Json to_json(const Evaluation& e) {
-  Json json{{"loss", e.loss}, {"entropy", e.entropy}, {"targets", e.targets}, {"layers", layers_to_json(e.layer)}};
+  Json json{{"loss", e.loss},
+            {"entropy", e.entropy},
+            {"targets", e.targets},
+            {"windows", e.windows},
+            {"layers", layers_to_json(e.layer)}};
   if (!e.experts.empty()) json["experts"] = experts_to_json(e.experts);
   return json;
 }

@@ -1,10 +1,8 @@
 #include "train/options.h"
 
-#include <toml++/toml.h>
-
 #include <algorithm>
 #include <cmath>
-#include <sstream>
+#include <optional>
 #include <type_traits>
 
 #include "base/error.h"
@@ -17,87 +15,100 @@ inline constexpr bool kIsList = false;
 template <class T>
 inline constexpr bool kIsList<std::vector<T>> = true;
 
-// Names the key and where it stands.
-struct Place {
-  std::string file, key;
-  int64_t line;
-  [[noreturn]] void wrong(const toml::node& found, const std::string& expected) const {
-    std::ostringstream text;
-    found.visit([&](const auto& value) { text << value; });  // as it stands in the file
-    fail("{}:{}: {} is {}, expected {}", file, line, key, text.str(), expected);
-  }
-};
+// As it stands in the file.
+std::string shown(const nlohmann::json& found) {
+  if (found.is_string()) return "'" + found.get<std::string>() + "'";
+  return found.is_number_float() ? fmt::format("{}", found.get<double>()) : found.dump();
+}
 
 template <class Number>
-Number number_of(const toml::node& node, const Place& place) {
-  if constexpr (std::is_integral_v<Number>) {
-    if (const auto whole = node.as_integer()) {
-      if (whole->get() < 0 && std::is_unsigned_v<Number>) place.wrong(node, "0 or more");
-      return Number(whole->get());
-    }
-    place.wrong(node, "a whole number");
-  } else {
-    if (const auto real = node.value<double>()) return *real;
-    place.wrong(node, "a number");
-  }
+std::optional<Number> number_of(const nlohmann::json& found) {
+  if (std::is_integral_v<Number> ? !found.is_number_integer() : !found.is_number()) return {};
+  if (std::is_unsigned_v<Number> && found.get<double>() < 0) return {};
+  return found.get<Number>();
 }
 
 template <class T>
-void set(T& value, const toml::node& node, const Place& place) {
+std::string expected() {
+  if constexpr (std::is_same_v<T, bool>) return "true or false";
+  if constexpr (std::is_same_v<T, std::string>) return "text in quotes";
+  if constexpr (Enum<T>) return "one of " + names_of<T>();
+  if constexpr (kIsList<T>) return expected<typename T::value_type>();
+  return std::is_unsigned_v<T> ? "a whole number, 0 or more" : std::is_integral_v<T> ? "a whole number" : "a number";
+}
+
+// None: not a value of this type.
+template <class T>
+std::optional<T> value_of(const nlohmann::json& found) {
   if constexpr (std::is_same_v<T, bool>) {
-    if (!node.is_boolean()) place.wrong(node, "true or false");
-    value = node.as_boolean()->get();
+    return found.is_boolean() ? std::optional(found.get<bool>()) : std::nullopt;
   } else if constexpr (std::is_same_v<T, std::string>) {
-    if (!node.is_string()) place.wrong(node, "text in quotes");
-    value = node.as_string()->get();
+    return found.is_string() ? std::optional(found.get<std::string>()) : std::nullopt;
   } else if constexpr (Enum<T>) {
-    const auto named = node.is_string() ? parse_name<T>(node.as_string()->get()) : std::nullopt;
-    if (!named) place.wrong(node, "one of " + names_of<T>());
-    value = *named;
+    return found.is_string() ? parse_name<T>(found.get<std::string>()) : std::nullopt;
   } else if constexpr (kIsList<T>) {
-    value.clear();
-    using Item = typename T::value_type;
-    if (const toml::array* list = node.as_array())
-      for (const toml::node& item : *list) value.push_back(number_of<Item>(item, place));
-    else
-      value.push_back(number_of<Item>(node, place));
+    T list;
+    for (const nlohmann::json& item : found.is_array() ? found : nlohmann::json::array({found})) {
+      const auto number = number_of<typename T::value_type>(item);
+      if (!number) return {};
+      list.push_back(*number);
+    }
+    return list;
   } else {
-    value = number_of<T>(node, place);
+    return number_of<T>(found);
   }
 }
 
 }  // namespace
 
+bool set_option(RunConfig& config, std::string_view section, std::string_view key, const nlohmann::json& value,
+                const std::string& place) {
+  bool known = false;
+  for_each_option(config, [&](const char* in, const char* name, auto& option, auto) {
+    if (section != in || key != name) return;
+    known = true;
+    using T = std::decay_t<decltype(option)>;
+    std::optional<T> given = value_of<T>(value);
+    if (!given) fail("{}: {}.{} is {}, expected {}", place, in, name, shown(value), expected<T>());
+    option = std::move(*given);
+  });
+  return known;
+}
+
+void set_options(RunConfig& config, const TomlFile& file, const nlohmann::json& sections, const std::string& pointer) {
+  for (const auto& [section, table] : sections.items()) {
+    const std::string at = pointer + "/" + section;
+    if (!table.is_object())
+      fail("{}: {} stands outside a section; expected [model], [routing], [experts], [data] or [train] above it",
+           file.place(at), section);
+    for (const auto& [key, value] : table.items())
+      if (const std::string place = file.place(at + "/" + key); !set_option(config, section, key, value, place))
+        fail("{}: unknown key {}.{}; 'isobath train --help' lists them all", place, section, key);
+  }
+}
+
 void read_toml(const fs::path& path, RunConfig& config) {
-  const std::string text = read_file(path, kConfigBytes);
-  // toml++ bounds how deep values nest, but takes a dotted key of any depth, and recurses.
-  constexpr int64_t kMostDots = 4000;
-  require(std::count(text.begin(), text.end(), '.') <= kMostDots,
-          "{}: over {} dots, so that keys could nest deeper than can be read; expected sections of key = value",
-          path.string(), kMostDots);
-  toml::table file;
-  try {
-    file = toml::parse(text, path.string());
-  } catch (const toml::parse_error& error) {
-    fail("{}:{}: {}", path.string(), error.source().begin.line, error.description());
+  const TomlFile file(path);
+  set_options(config, file, file.json(), "");
+}
+
+nlohmann::json changed_options(const RunConfig& config) {
+  const nlohmann::json all = options_to_json(config), defaults = options_to_json(RunConfig());
+  nlohmann::json changed = nlohmann::json::object();
+  for (const auto& [section, options] : all.items())
+    for (const auto& [key, value] : options.items())
+      if (value != defaults[section][key]) changed[section][key] = value;
+  return changed;
+}
+
+std::string options_to_toml(const RunConfig& config) {
+  std::string text;
+  const nlohmann::json changed = changed_options(config);
+  for (const auto& [section, options] : changed.items()) {
+    text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    for (const auto& [key, value] : options.items()) text += fmt::format("{} = {}\n", key, value.dump());
   }
-  for (const auto& [section, node] : file) {
-    const toml::table* table = node.as_table();
-    if (table == nullptr)
-      fail("{}:{}: {} stands outside a section; expected [model], [routing], [experts], [data] or [train] above it",
-           path.string(), node.source().begin.line, section.str());
-    for (const auto& [key, value] : *table) {
-      bool known = false;
-      for_each_option(config, [&](const char* in, const char* name, auto& option, auto) {
-        if (section != in || key != name) return;
-        known = true;
-        set(option, value, {path.string(), fmt::format("{}.{}", in, name), value.source().begin.line});
-      });
-      if (!known)
-        fail("{}:{}: unknown key {}.{}; 'isobath train --help' lists them all", path.string(),
-             value.source().begin.line, section.str(), key.str());
-    }
-  }
+  return text;
 }
 
 nlohmann::json options_to_json(const RunConfig& config) {

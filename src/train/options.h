@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/file.h"
 #include "model/activations.h"
 #include "model/config.h"
+#include "train/toml_file.h"
 
 namespace isobath {
 
@@ -110,6 +112,15 @@ void for_each_option(Config& c, Visit visit) {
 // Sets the options that the file names. Unknown sections and keys, and values of another type, are errors that name
 // file, line and key.
 void read_toml(const fs::path& path, RunConfig& config);
+// The same of sections {"model": {"hidden_size": 64}} that stand at `pointer` in a file of more.
+void set_options(RunConfig& config, const TomlFile& file, const nlohmann::json& sections, const std::string& pointer);
+// One option. False: there is no such option. `place` begins the message of a value of another type.
+bool set_option(RunConfig& config, std::string_view section, std::string_view key, const nlohmann::json& value,
+                const std::string& place);
+
+// The options that are not at their default, by section; and as a file that read_toml takes.
+nlohmann::json changed_options(const RunConfig& config);
+std::string options_to_toml(const RunConfig& config);
 
 // The whole list with its values, for the checkpoint; and back. Options that the JSON lacks keep their value, so that
 // checkpoints of earlier versions are read: the default of a new option must do what was done before it.

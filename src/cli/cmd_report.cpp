@@ -1,0 +1,58 @@
+#include <cstdio>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/table_text.h"
+#include "lab/study_page.h"
+
+namespace isobath::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> folders;
+  std::string out = "report.html", figures;
+};
+
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  isobath report runs/routing-hours --out routing.html        a study's records as one page, which opens offline\n"
+    "  isobath report runs/dense runs/mod                          plain runs, side by side\n"
+    "  isobath report runs/routing-hours --figures figures         numbers (CSV) and Vega specifications of the "
+    "figures\n"
+    "Each figure of the page can be saved as SVG, PNG or CSV from the page.";
+
+int run_report(const Arguments& a) {
+  require_writable(parent_folder(a.out));
+  std::vector<std::string> warnings;
+  const StudyReport report = gather_report({a.folders.begin(), a.folders.end()}, warnings);
+  for (const std::string& warning : warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  const auto recipes = summarize(report.records);
+  std::printf("%s\n", table_text(summary_table(recipes)).c_str());
+  if (const HtmlTable scaling = scaling_table(recipes); !scaling.rows.empty())
+    std::printf("%s\n", table_text(scaling).c_str());
+  const std::string vega = vega_script();
+  replace_file(a.out, study_page(report, vega));
+  std::printf("page: %s%s\n", a.out.c_str(),
+              vega.empty() ? " (without charts: install the Debian package libjs-vega)" : "");
+  if (a.figures.empty()) return 0;
+  write_figures(a.figures, study_figures(recipes));
+  std::printf("figures: %s\n", a.figures.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Run& run) {
+  auto a = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("report", "Write what studies or runs found as one HTML page");
+  command->footer(kFooter);
+  command->add_option("folders", a->folders, "folders of studies (isobath sweep) or of runs (isobath train)")
+      ->required();
+  command->add_option("--out", a->out, "the page")->capture_default_str();
+  command->add_option("--figures", a->figures, "folder for the numbers and the Vega specification of every figure");
+  add_threads(*command);
+  command->callback([a, &run] { run = [a] { return run_report(*a); }; });
+}
+
+}  // namespace isobath::cli

@@ -1,0 +1,103 @@
+#include "lab/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.h"
+
+namespace isobath {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string label_of(const Json& record) {
+  std::string text = record.value("variant", "");
+  const auto add = [&](const std::string& more) { text += (text.empty() || more.empty() ? "" : ", ") + more; };
+  add(record.value("size", ""));
+  const Json grid = record.value("grid", Json::object());
+  for (const auto& [key, value] : grid.items())
+    add(fmt::format("{} = {}", key.substr(key.find('.') + 1),
+                    value.is_string() ? value.get<std::string>() : value.dump()));
+  return text.empty() ? record.value("run", "") : text;
+}
+
+// The smallest and the largest share of a routed section over all runs, "11.2 to 14.0%".
+std::string shares_text(const RecipeSummary& recipe) {
+  double low = 1, high = 0;
+  for (const Json* run : recipe.runs) {
+    const Json& evaluation = run->contains("causal") ? (*run)["causal"] : (*run)["top_k"];
+    for (const Json& layer : evaluation["layers"]) {
+      low = std::min(low, layer["share"].get<double>());
+      high = std::max(high, layer["share"].get<double>());
+    }
+  }
+  return high < low ? "-" : fmt::format("{:.1f} to {:.1f}%", 100 * low, 100 * high);
+}
+
+double mean_of(const RecipeSummary& recipe, const char* key) {
+  double sum = 0;
+  for (const Json* run : recipe.runs) sum += (*run)["measured"][key].get<double>();
+  return sum / double(recipe.runs.size());
+}
+
+}  // namespace
+
+SeedSpread seed_spread(const std::vector<double>& values) {
+  SeedSpread s{.count = int64_t(values.size())};
+  if (values.empty()) return s;
+  for (const double v : values) s.mean += v / double(values.size());
+  for (const double v : values) s.deviation += (v - s.mean) * (v - s.mean);
+  s.deviation = values.size() > 1 ? std::sqrt(s.deviation / double(values.size() - 1)) : 0;
+  s.low = *std::min_element(values.begin(), values.end());
+  s.high = *std::max_element(values.begin(), values.end());
+  return s;
+}
+
+std::string spread_text(const SeedSpread& s, int digits) {
+  if (s.count == 0) return "-";
+  if (s.count == 1) return fmt::format("{:.{}f}", s.mean, digits);
+  return fmt::format("{:.{}f} +- {:.{}f}", s.mean, digits, s.deviation, digits);
+}
+
+std::vector<RecipeSummary> summarize(const std::vector<Json>& records) {
+  std::vector<RecipeSummary> recipes;
+  for (const Json& record : records) {
+    const std::string recipe = record["recipe"];
+    auto at = std::find_if(recipes.begin(), recipes.end(), [&](const RecipeSummary& r) { return r.recipe == recipe; });
+    if (at == recipes.end()) {
+      recipes.push_back({.recipe = recipe, .label = label_of(record), .first = &record, .runs{}, .top_k{}, .causal{}});
+      at = recipes.end() - 1;
+    }
+    at->runs.push_back(&record);
+  }
+  for (RecipeSummary& recipe : recipes) {
+    std::vector<double> top_k, causal;
+    for (const Json* run : recipe.runs) {
+      top_k.push_back((*run)["top_k"]["loss"]);
+      if (run->contains("causal")) causal.push_back((*run)["causal"]["loss"]);
+    }
+    recipe.top_k = seed_spread(top_k);
+    recipe.causal = seed_spread(causal);
+  }
+  return recipes;
+}
+
+HtmlTable summary_table(const std::vector<RecipeSummary>& recipes) {
+  HtmlTable table;
+  table.head = {"model", "budget",       "parameters",    "FLOPs/token",   "of dense", "tokens",
+                "seeds", "loss (top-k)", "loss (causal)", "causal shares", "time"};
+  for (const RecipeSummary& recipe : recipes) {
+    const Json& r = *recipe.first;
+    const double flops = r["flops_per_token"], dense = r["dense_flops_per_token"];
+    table.rows.push_back(
+        {recipe.label, fmt::format("{:.3g}", r["budget"].get<double>()), with_letter(r["parameters"].get<double>()),
+         with_letter(flops), fmt::format("{:.1f}%", 100 * flops / dense), with_letter(r["tokens"].get<double>()),
+         std::to_string(recipe.runs.size()), spread_text(recipe.top_k, 4), spread_text(recipe.causal, 4),
+         shares_text(recipe), duration_text(mean_of(recipe, "seconds"))});
+  }
+  return table;
+}
+
+}  // namespace isobath

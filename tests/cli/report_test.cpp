@@ -1,0 +1,107 @@
+// The page of a study, as a reader gets it: written by the program and, where there is one, drawn by a real browser.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "cli_support.h"
+
+namespace isobath {
+namespace {
+
+using namespace testing;
+
+int64_t count_of(const std::string& text, const std::string& part) {
+  int64_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) count++;
+  return count;
+}
+
+// Two budgets, three sizes, dense and routed; checkpoints are kept, so that one routed model can be looked into.
+class Report : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    work_ = new TempDir;
+    work_->write("text.txt", synthetic_text(120));
+    work_->write("sizes.toml",
+                 "[study]\ntitle = \"a small one\"\nflops = [4e8, 8e8]\nseeds = [1]\nkeep_checkpoints = true\n"
+                 "[model]\nintermediate_size = 32\nnum_hidden_layers = 4\n"
+                 "[routing]\ntopology = \"joint\"\ncapacity = 0.25\n"
+                 "[data]\ncontext = 24\nbatch = 4\n[train]\neval_every = 10\n"
+                 "[[size]]\nname = \"8\"\nmodel.hidden_size = 8\n"
+                 "[[size]]\nname = \"16\"\nmodel.hidden_size = 16\n"
+                 "[[size]]\nname = \"32\"\nmodel.hidden_size = 32\n"
+                 "[[variant]]\nname = \"dense\"\nrouting.topology = \"dense\"\n[[variant]]\nname = \"joint\"\n"
+                 "[[variant]]\nname = \"half\"\nrouting.capacity = 0.5\n");
+    output_of({"sweep", at("sizes.toml"), "--path", at("text.txt"), "--out", at("study"), "--peak", "100", "--threads",
+               "1", "--jobs", "2"});
+    said_ = output_of({"report", at("study"), "--out", at("page.html"), "--figures", at("figures")});
+  }
+  static void TearDownTestSuite() { delete work_; }
+  static std::string at(const std::string& name) { return (*work_ / name).string(); }
+  static inline TempDir* work_ = nullptr;
+  static inline std::string said_;
+};
+
+const char* const kFigures[] = {"top-k-causal", "loss-parameters", "loss-flops-per-pass", "capacity", "learning-curves",
+                                "step-time",    "memory"};
+
+TEST_F(Report, writes_the_page_and_the_numbers_of_every_figure) {
+  const std::string page = read_file(at("page.html"));
+  for (const char* name : kFigures) {
+    expect_in(page, std::string("data-name=\"") + name + "\"");
+    const std::string csv = read_file(at("figures/" + std::string(name) + ".csv"));
+    EXPECT_GE(count_of(csv, "\n"), 10) << name;
+    const auto spec = nlohmann::json::parse(read_file(at("figures/" + std::string(name) + ".vg.json")));
+    EXPECT_GE(spec["data"].size(), 2u);
+  }
+  expect_in(page, "data-name=\"routing-map\"");
+  expect_in(page, "data-name=\"router-weights\"");
+  expect_in(said_, "half, 32");
+  for (const char* outside : {"src=\"http", "href=\"http", "@import", "url(http"})
+    EXPECT_EQ(page.find(outside), std::string::npos) << outside;
+}
+
+TEST_F(Report, plain_runs_side_by_side) {
+  const Workplace plain;
+  output_of(plain.train({"--steps", "12"}));
+  Arguments dense = plain.train({"--steps", "12", "--topology", "dense"});
+  dense[3] = (plain.dir / "other").string();
+  output_of(dense);
+  const std::string page = (plain.dir / "page.html").string();
+  const std::string said = output_of({"report", plain.out, dense[3], "--out", page});
+  expect_in(said, "run ");
+  expect_in(said, "other ");
+  expect_in(read_file(page), "data-name=\"routing-map\"");
+}
+
+TEST_F(Report, says_what_is_no_study_and_no_run) {
+  const TempDir empty;
+  const Ended ended = run({"report", empty.path().string(), "--out", (empty / "page.html").string()});
+  EXPECT_EQ(ended.code, 2);
+  expect_in(ended.error, "neither records of a study");
+}
+
+TEST_F(Report, a_browser_draws_every_figure_offline_without_errors) {
+  std::string browser;
+  for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
+    if (browser.empty() && std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0)
+      browser = name;
+  if (browser.empty()) GTEST_SKIP() << "no browser here";
+  const std::string page = read_file(at("page.html"));
+  if (page.find("window.vega =") == std::string::npos) GTEST_SKIP() << "no Vega here (libjs-vega)";
+  const std::string command =
+      "timeout 120 " + browser +
+      " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=" + at("profile") +
+      " --host-resolver-rules='MAP * ~NOTFOUND' --virtual-time-budget=20000 " +
+      "--enable-logging=stderr --dump-dom file://" + at("page.html") + " >" + at("dom") + " 2>" + at("log");
+  ASSERT_EQ(std::system(command.c_str()), 0) << read_file(at("log"));
+  const std::string dom = read_file(at("dom")), log = read_file(at("log"));
+  EXPECT_EQ(log.find("CONSOLE"), std::string::npos) << log;
+  const int64_t charts = count_of(page, "class=\"chart\"");
+  EXPECT_GE(charts, 11);
+  EXPECT_EQ(count_of(dom, "<svg "), charts) << "a figure was not drawn";
+  EXPECT_EQ(count_of(dom, ">SVG</button>"), charts);
+}
+
+}  // namespace
+}  // namespace isobath
