@@ -60,6 +60,11 @@ struct SeriesData {
     set_signal(c.spec, "x_title", x_title);
     set_signal(c.spec, "y_title", y_title);
     set_signal(c.spec, "join", join);
+    for (Json& scale : c.spec["scales"])  // Vega warns of a scale over a set without rows
+      if (lines.empty() && scale["domain"].contains("fields")) {
+        Json& fields = scale["domain"]["fields"];
+        fields.erase(fields.size() - 1);
+      }
     if (log_x) c.spec["scales"][0]["type"] = "log";
     c.table = std::move(table);
     return c;
