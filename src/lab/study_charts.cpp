@@ -55,6 +55,7 @@ struct SeriesData {
     lines.push_back({{"series", in}, {"x", x}, {"y", y}});
   }
   Chart chart(const char* x_title, const char* y_title, bool log_x, bool join) {
+    std::stable_sort(points.begin(), points.end(), [](const Json& a, const Json& b) { return a["x"] < b["x"]; });
     Chart c;
     c.spec = with_data(kSeries, {{"points", points}, {"lines", lines}, {"optima", optima}, {"series", series}});
     set_signal(c.spec, "x_title", x_title);
