@@ -208,6 +208,7 @@ void add_sweep(CLI::App& app, Run& run) {
   command->add_flag("--dry-run", a->dry_run, "print runs, FLOPs and predicted time; start nothing");
   command->add_option("--peak", a->peak_gflops, "the machine's GFLOP/s fp32; 0: measured at the start")
       ->check(not_negative)
+      ->check(finite)
       ->capture_default_str();
   add_threads(*command);
   command->callback([a, &run] { run = [a] { return run_sweep_command(*a); }; });

@@ -166,7 +166,7 @@ std::optional<ScalingFit> fit_scaling(std::span<const BudgetPoints> budgets, con
   std::vector<double> c, x, se;
   for (size_t i = 0; i < budgets.size(); i++) {
     auto fitted = fit_points(budgets[i].points, options, uint32_t(i));
-    if (!fitted) continue;
+    if (!fitted || !fitted->result.inside) continue;
     c.push_back(std::log(budgets[i].flops));
     x.push_back(std::log(fitted->result.best_size));
     se.push_back(fitted->result.se);

@@ -56,7 +56,7 @@ struct ScalingFit {
   std::vector<IsoFlopFit> budget;    // theirs
 };
 
-// None for fewer than two budgets that have a best size.
+// Of the budgets whose best size lies among their points. None for fewer than two of them.
 std::optional<ScalingFit> fit_scaling(std::span<const BudgetPoints> budgets, const FitOptions& options = {});
 
 }  // namespace isobath

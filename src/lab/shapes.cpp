@@ -40,11 +40,16 @@ ModelConfig shape_of_parameters(const ModelConfig& like, double parameters) {
     }
     return double(count_weights(full));
   };
-  for (int64_t heads = 1; heads * head <= (1 << 15); heads++)
+  bool small = true;  // whether any depth of the last width was small enough: counts grow with the width
+  for (int64_t heads = 1; small && heads * head <= (1 << 15); heads++) {
+    small = double(heads * head) < proportion / 2;  // too narrow for any depth
     for (int64_t blocks = 1; blocks <= kMostBlocks; blocks++) {
-      if (away(double(heads * head) / double(blocks), proportion) > std::log(2.0)) continue;
+      const double form = double(heads * head) / double(blocks);
+      if (away(form, proportion) > std::log(2.0)) continue;
       if (try_shape(heads, blocks) > 2 * parameters) break;
+      small = true;
     }
+  }
   require(
       best_count <= 0.15,
       "no model of head size {} and width / depth near {:.3g} has about {:.3g} parameters; use another head size or "

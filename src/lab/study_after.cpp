@@ -40,6 +40,9 @@ const Json& best_dense(const std::vector<Json>& records, double budget) {
 }
 
 void take_model(RunConfig& config, const Json& record) {
+  const RoutingConfig routing = config.model.routing;
+  config.model = ModelConfig();  // what the record does not name is at its default
+  config.model.routing = routing;
   const Json model = record.at("changed").value("model", Json::object());
   for (const auto& [key, value] : model.items()) set_option(config, "model", key, value, "record");
 }

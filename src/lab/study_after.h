@@ -12,7 +12,7 @@ namespace isobath {
 // A record of the dense model with the lowest mean loss over seeds at a budget. Throws Error if there is none.
 const nlohmann::json& best_dense(const std::vector<nlohmann::json>& records, double budget);
 
-// Width, depth and heads of a record's model.
+// All of [model], of a record's model.
 void take_model(RunConfig& config, const nlohmann::json& record);
 
 // The learning rate of the lowest mean loss among models of that width and variant. Throws Error if there is none.

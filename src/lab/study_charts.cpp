@@ -55,11 +55,17 @@ struct SeriesData {
     lines.push_back({{"series", in}, {"x", x}, {"y", y}});
   }
   Chart chart(const char* x_title, const char* y_title, bool log_x, bool join) {
+    std::stable_sort(points.begin(), points.end(), [](const Json& a, const Json& b) { return a["x"] < b["x"]; });
     Chart c;
     c.spec = with_data(kSeries, {{"points", points}, {"lines", lines}, {"optima", optima}, {"series", series}});
     set_signal(c.spec, "x_title", x_title);
     set_signal(c.spec, "y_title", y_title);
     set_signal(c.spec, "join", join);
+    for (Json& scale : c.spec["scales"])  // Vega warns of a scale over a set without rows
+      if (lines.empty() && scale["domain"].contains("fields")) {
+        Json& fields = scale["domain"]["fields"];
+        fields.erase(fields.size() - 1);
+      }
     if (log_x) c.spec["scales"][0]["type"] = "log";
     c.table = std::move(table);
     return c;

@@ -85,7 +85,8 @@ HtmlTable scaling_table(const std::vector<RecipeSummary>& recipes) {
   std::map<std::string, std::map<double, std::vector<IsoFlopPoint>>> points;  // by variant and budget
   for (const RecipeSummary& r : recipes)
     for (const Json* run : r.runs)
-      points[(*run)["variant"]][(*run)["budget"]].push_back({(*run)["parameters"], (*run)["top_k"]["loss"]});
+      points[(*run)["variant"].get<std::string>()][(*run)["budget"].get<double>()].push_back(
+          {(*run)["parameters"], (*run)["top_k"]["loss"]});
   HtmlTable table{{"variant", "budgets", "best size grows as FLOPs to the", "95% interval"}, {}};
   for (const auto& [variant, budgets] : points) {
     std::vector<BudgetPoints> all;

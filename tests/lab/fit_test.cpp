@@ -93,6 +93,8 @@ TEST(Scaling, finds_the_exponent_and_holds_it_as_often_as_it_says) {
     held += fit->interval->holds(0.46);
   }
   EXPECT_NEAR(double(held) / kStudies, 0.9, 0.05);
+  EXPECT_FALSE(fit_scaling(std::vector<BudgetPoints>{{1e12, points(kBest, 0, 1)}, {2e12, points(kBest, 0, 1, 4e6)}}))
+      << "a best size beyond the points is a guess";
   EXPECT_FALSE(fit_scaling(std::vector<BudgetPoints>{{1e12, points(kBest, 0, 1)}})) << "one budget has no exponent";
 }
 

@@ -94,7 +94,11 @@ TEST(After, the_best_by_the_mean_of_its_seeds) {
   expect_in(error_of([&] { best_dense(records, 2e12); }).what(), "--after");
   expect_in(error_of([&] { best_rate(records, 64, "joint"); }).what(), "width 64");
   RunConfig c;
+  c.model.num_attention_heads = 7;
+  c.model.routing.every = 3;
   take_model(c, records[1]);
+  EXPECT_EQ(c.model.num_attention_heads, ModelConfig().num_attention_heads) << "what a record does not name is default";
+  EXPECT_EQ(c.model.routing.every, 3);
   EXPECT_EQ(c.model.hidden_size, 48);
   EXPECT_EQ(c.model.num_hidden_layers, 3);
 }
@@ -124,6 +128,7 @@ TEST(Studies, every_study_of_the_repository_is_a_list_of_runs) {
     Study study = read_study(entry.path());
     for (const double flops : study.flops) {
       study.after.push_back(record("dense", 64, 1e-3, 1, true));
+      study.after.back()["recipe"] = fmt::format("{}", flops);
       study.after.back()["budget"] = flops;
       study.after.back()["changed"]["model"] = {{"hidden_size", 64}, {"num_hidden_layers", 6}};
       study.after.back()["flops_per_token"] = study.after.back()["dense_flops_per_token"] =
