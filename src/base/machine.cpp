@@ -119,12 +119,11 @@ class Floats {
     if (at == MAP_FAILED) throw std::bad_alloc();
     ::madvise(at, bytes_, MADV_HUGEPAGE);
     data_ = static_cast<float*>(at);
-    std::fill_n(data_, n, 1.0f);
   }
   Floats(const Floats&) = delete;
   Floats& operator=(const Floats&) = delete;
   ~Floats() { ::munmap(data_, bytes_); }
-  const float* data() const { return data_; }
+  float* data() const { return data_; }
 
  private:
   float* data_;
@@ -135,8 +134,9 @@ class Floats {
 double read_byte_s(int threads, double seconds) {
   // 64 MB a thread, first touched by it; of many threads less, 128 MB together
   const int64_t floats = std::max<int64_t>(int64_t(1) << 18, (int64_t(32) << 20) / std::max(2, threads) / 256 * 256);
-  std::vector<std::unique_ptr<Floats>> memory(static_cast<size_t>(threads));
-  parallel_for(threads, 0, [&](int64_t thread) { memory[size_t(thread)] = std::make_unique<Floats>(floats); });
+  std::vector<std::unique_ptr<Floats>> memory;
+  for (int thread = 0; thread < threads; thread++) memory.push_back(std::make_unique<Floats>(floats));
+  parallel_for(threads, 0, [&](int64_t thread) { std::fill_n(memory[size_t(thread)]->data(), floats, 1.0f); });
   std::atomic<float> sink{0};
   double best = 0;
   const double start = now_s();

@@ -1,6 +1,7 @@
 // What an engine has done.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
