@@ -262,7 +262,13 @@ TrainResult Trainer::run(const Observer& observer) {
   };
   const auto save_now = [&](bool interrupted) {
     lock.require_in_place(o.out);
-    const fs::path folder = save(interrupted);
+    fs::path folder;
+    try {
+      folder = save(interrupted);
+    } catch (const Error&) {
+      lock.require_in_place(o.out);  // that it was moved meanwhile says more than what could not be written
+      throw;
+    }
     if (observer.on_save) observer.on_save(folder);
   };
   const auto due = [&](int64_t every) { return every > 0 && s.step > 0 && s.step % every == 0; };
