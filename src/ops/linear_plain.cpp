@@ -14,7 +14,7 @@ struct LinearProducts::State {
   int64_t N, K;
   std::vector<int64_t> rows;
   PackingRoom* room;
-  F32 packed;                // (N,K) without a room
+  F32 packed = {};           // (N,K) without a room
   const float* W = nullptr;  // with one: where the weights are
 
   // As a library packs: for each direction on its own.
