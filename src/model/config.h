@@ -259,9 +259,7 @@ void for_each_routing_option(Config& r, Visit visit) {
   visit("routing", "z_weight", r.z_weight, "weight of the mean square of the router scores, which keeps them small");
   visit("routing", "predictor_width", r.predictor_width, "hidden width of the predictor; 0: max(16, D/16)");
   visit("routing", "predictor_lookback", r.predictor_lookback,
-        "the predictor reads the input of the block so many blocks earlier: the choice is known ahead; 0: what the "
-        "router "
-        "reads");
+        "the predictor reads the input of the block so many blocks earlier; 0: what the router reads");
   visit("routing", "capacity_scope", r.capacity_scope,
         "what competes for capacity: the sequence, or each document in it");
   visit("routing", "attention_scope", r.attention_scope, "what attends to each other: the sequence, or each document");

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "ops/select.h"
+#include "support/expert_variants.h"
 #include "support/tiny_model.h"
 #include "train/evaluate.h"
 #include "train/optimizer.h"
@@ -19,25 +20,6 @@ namespace {
 using namespace testing;
 
 constexpr int64_t kB = 3, kT = 20;
-
-struct Variant {
-  const char* name;
-  ExpertsConfig experts;
-  bool staged = false;
-};
-const Variant kVariants[] = {
-    {"TwoPerToken", {.experts = 4}},
-    {"OnePerToken", {.experts = 4, .per_token = 1}},
-    {"Dropping", {.experts = 4, .capacity_factor = 1}},
-    {"LoweredCapacity", {.experts = 4, .per_token = 1, .capacity_factor = 0.5}},
-    {"ExpertChoice", {.experts = 4, .choice = Choice::kExpert}},
-    {"ExpertChoiceWithoutARule", {.experts = 4, .choice = Choice::kExpert, .capacity = 0.25, .causal = Causal::kNone}},
-    {"Integrated", {.experts = 3, .per_token = 1, .no_ops = 1}},
-    {"IntegratedBounded", {.experts = 3, .per_token = 1, .no_ops = 2, .no_op_capacity = 0.2}},
-    {"Staged", {.experts = 3}, true},
-    {"StagedExpertChoice", {.experts = 3, .choice = Choice::kExpert}, true},
-    {"StagedLoweredCapacity", {.experts = 3, .per_token = 1, .capacity_factor = 0.6}, true},
-};
 
 void expect_shares_as_configured(const LayerExperts& l, const ExpertsConfig& e, int64_t rows) {
   EXPECT_EQ(l.rows, rows);
@@ -61,8 +43,8 @@ void expect_shares_as_configured(const LayerExperts& l, const ExpertsConfig& e, 
   }
 }
 
-class ExpertsLearn : public ::testing::TestWithParam<Variant> {};
-INSTANTIATE_TEST_SUITE_P(Variants, ExpertsLearn, ::testing::ValuesIn(kVariants),
+class ExpertsLearn : public ::testing::TestWithParam<ExpertVariant> {};
+INSTANTIATE_TEST_SUITE_P(Variants, ExpertsLearn, ::testing::ValuesIn(kExpertVariants),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(ExpertsLearn, OneBatchInTwentySteps) {
@@ -193,8 +175,8 @@ TEST(Experts, ARunTellsWhatTheyDid) {
 
 // Saved, loaded, resumed: the same bits as without a stop, with buffers that are made again and in smaller batches of
 // the same step.
-class ExpertsResume : public ::testing::TestWithParam<Variant> {};
-INSTANTIATE_TEST_SUITE_P(Variants, ExpertsResume, ::testing::ValuesIn(kVariants),
+class ExpertsResume : public ::testing::TestWithParam<ExpertVariant> {};
+INSTANTIATE_TEST_SUITE_P(Variants, ExpertsResume, ::testing::ValuesIn(kExpertVariants),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(ExpertsResume, TenStepsAreSixAndFour) {
