@@ -78,7 +78,7 @@ std::string table_text(const char* title, const ModelConfig& config, const PlanT
   text += fmt::format("{:<24} {:>10} {:>25} {:>12}\n", "", "", "model FLOPs per token", "executed");
   text += fmt::format("{:<24} {:>10} {:>12} {:>12} {:>12} {:>12} {:>10}\n", "in each block", "parameters", "forward",
                       "training", "training", "activations", "KV/token");
-  for (const auto& [blocks, row] : groups(table.block)) {
+  for (const auto& [blocks, row] : groups(table.section)) {
     std::string name = fmt::format("block{} {}", blocks.size() > 1 ? "s" : "", list_text(blocks));
     if (row.section.part != Part::kBlock) name += std::string(" ") + name_of(row.section.part);
     if (row.section.routed) name += fmt::format(" {:.4g}%", 100 * row.capacity);
@@ -107,7 +107,7 @@ nlohmann::json to_json(const PlanTable& t) {
                       {"training_bytes", t.training_bytes()},
                       {"evaluation_bytes", t.evaluation_bytes},
                       {"blocks", nlohmann::json::array()}};
-  for (const PlanRow& r : t.block) {
+  for (const PlanRow& r : t.section) {
     json["blocks"].push_back(row(r));
     json["blocks"].back()["block"] = r.section.block;
     if (r.section.part != Part::kBlock) json["blocks"].back()["part"] = name_of(r.section.part);

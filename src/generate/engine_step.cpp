@@ -206,7 +206,7 @@ void Engine::note(const Batch& batch, double seconds) {
   (prompt ? done_.prefill_seconds : done_.decode_seconds) += seconds;
   for (size_t l = 0; l < done_.layer.size(); l++) {
     const bool routed = model_.config().section(int64_t(l)).routed;
-    done_.layer[l].rows += routed ? acts_.block[l].router.list.rows : batch.rows();
+    done_.layer[l].rows += routed ? acts_.section[l].router.list.rows : batch.rows();
     held += cache_.held_bytes(int64_t(l));
     most += done_.layer[l].kv_held_bytes;
   }

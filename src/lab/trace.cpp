@@ -12,7 +12,7 @@ namespace {
 
 void record(Trace& trace, const ModelConfig& config, const Activations& acts, int64_t rows) {
   for (TracedLayer& layer : trace.layer) {
-    const RouterActs& r = acts.block[size_t(layer.section.index)].router;
+    const RouterActs& r = acts.section[size_t(layer.section.index)].router;
     layer.score.insert(layer.score.end(), r.score.data, r.score.data + rows);
     const size_t first = layer.routed.size();
     layer.routed.resize(first + size_t(rows), 0);
@@ -25,7 +25,7 @@ void record(Trace& trace, const ModelConfig& config, const Activations& acts, in
 
 // Where scores are parted by the causal rule; an infinite border parts nothing and shows nothing.
 double border_of(const Model& model, const Section& section) {
-  const RouterWeights& router = model.weights.weights().block[size_t(section.index)].router;
+  const RouterWeights& router = model.weights.weights().section[size_t(section.index)].router;
   double border = router.threshold.empty() ? 0 : double(router.threshold[0]);
   if (!router.offset.empty() && !model.config().has_predictor()) border -= double(router.offset[0]);
   return std::isfinite(border) ? border : 0;

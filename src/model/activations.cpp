@@ -51,11 +51,11 @@ int64_t head_chunk(const ModelConfig& c, int64_t rows) {
 
 Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpose purpose, Allocate allocate,
                          const MemoryOptions& memory)
-    : block(size_t(c.sections())),
+    : section(size_t(c.sections())),
       limits_(limits),
       purpose_(purpose),
       memory_(purpose == Purpose::kTrain ? memory : MemoryOptions()),
-      block_bytes_(size_t(c.sections())) {
+      section_bytes_(size_t(c.sections())) {
   require(
       !c.keeps_all_keys() || memory_.storage == Storage::kF32 || !recomputes(),
       "cache = all with storage = bf16 and recompute = blocks: the keys of all rows would be made again from rounded "
@@ -70,7 +70,7 @@ Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpos
     if (c.section(l).routed) plan_router(c, l);
     if (c.has_experts() && c.section(l).mlp()) plan_experts(c, l);
   }
-  plan_blocks(c);
+  plan_sections(c);
   plan_scratch(c);
   list_sizes_.push_back(N);
   if (purpose == Purpose::kTrain)
@@ -82,40 +82,40 @@ Activations::Activations(const ModelConfig& c, const BatchLimits& limits, Purpos
   rope_table(rope, c.rope_theta);
 }
 
-void Activations::plan_blocks(const ModelConfig& c) {
+void Activations::plan_sections(const ModelConfig& c) {
   if (recomputes())
     for (int64_t l = 0; l < c.sections(); l++) plan_saved(c, l);
   const int64_t shared = plan_.mark();
   for (int64_t l = 0; l < c.sections(); l++) {
     if (blocks_share()) plan_.rewind(shared);
     if (!recomputes()) plan_saved(c, l);
-    const int64_t alone = block_bytes_[size_t(l)];
-    plan_block(c, l);
-    if (blocks_share()) block_bytes_[size_t(l)] = alone;
+    const int64_t alone = section_bytes_[size_t(l)];
+    plan_section(c, l);
+    if (blocks_share()) section_bytes_[size_t(l)] = alone;
   }
   plan_.rewind(std::max(shared, plan_.bytes()));
 }
 
 template <class V, class... Format>
 void Activations::add(int64_t l, const char* name, V& view, Shape shape, Format... format) {
-  plan_.add("block." + std::to_string(l) + "." + name, view, shape, format...);
-  block_bytes_[size_t(l)] += plan_.entries().back().bytes;
+  plan_.add("section." + std::to_string(l) + "." + name, view, shape, format...);
+  section_bytes_[size_t(l)] += plan_.entries().back().bytes;
 }
 
 void Activations::plan_saved(const ModelConfig& c, int64_t l) {
-  add(l, "saved", block[size_t(l)].saved, {planned_rows(c, l, limits_, purpose_), c.hidden_size}, memory_.storage);
+  add(l, "saved", section[size_t(l)].saved, {planned_rows(c, l, limits_, purpose_), c.hidden_size}, memory_.storage);
 }
 
-void Activations::plan_block(const ModelConfig& c, int64_t l) {
-  BlockActs& b = block[size_t(l)];
+void Activations::plan_section(const ModelConfig& c, int64_t l) {
+  SectionActs& b = section[size_t(l)];
   const bool train = purpose_ == Purpose::kTrain;
   const int64_t S = planned_rows(c, l, limits_, purpose_), D = c.hidden_size;
   const Heads heads = c.heads();
   const Storage storage = memory_.storage;
-  const Section section = c.section(l);
-  if (section.attention()) {
+  const Section part = c.section(l);
+  if (part.attention()) {
     add(l, "rstd1", b.rstd1, {S});
-    if (c.keeps_all_keys(section)) {
+    if (c.keeps_all_keys(part)) {
       add(l, "q", b.qkv, {S, heads.q_cols()}, storage);
       add(l, "kv", b.kv, {limits_.rows(), 2 * heads.kv_cols()}, storage);
       add(l, "rstd_all", b.rstd_all, {limits_.rows()});
@@ -125,19 +125,19 @@ void Activations::plan_block(const ModelConfig& c, int64_t l) {
     add(l, "o", b.o, {S, heads.q_cols()}, storage);
     if (train) add(l, "lse", b.lse, {S, heads.H});
   }
-  if ((train || c.has_experts()) && section.part == Part::kBlock) add(l, "z", b.z, {S, D}, storage);
-  if (section.mlp()) {
+  if ((train || c.has_experts()) && part.part == Part::kBlock) add(l, "z", b.z, {S, D}, storage);
+  if (part.mlp()) {
     int64_t kept = S;
     if (c.has_experts()) kept = train ? planned_assignments(c, l, limits_, purpose_) : std::min(S, kMlpRows);
     add(l, "rstd2", b.rstd2, {S});
     add(l, "uv", b.uv, {kept, 2 * c.intermediate_size}, storage);
   }
-  if (train && section.routed) add(l, "delta", b.delta, {S, D}, storage);
+  if (train && part.routed) add(l, "delta", b.delta, {S, D}, storage);
 }
 
 // Scores and choices outlive the pass in every purpose: pictures and statistics are made of them.
 void Activations::plan_router(const ModelConfig& c, int64_t l) {
-  RouterActs& r = block[size_t(l)].router;
+  RouterActs& r = section[size_t(l)].router;
   const bool train = purpose_ == Purpose::kTrain;
   const int64_t S = planned_rows(c, l, limits_, purpose_), N = limits_.rows();
   add(l, "router.score", r.score, {N});
@@ -150,13 +150,13 @@ void Activations::plan_router(const ModelConfig& c, int64_t l) {
   add(l, "router.index", r.index, {S});
   add(l, "router.position", r.position, {S});
   add(l, "router.segment_begin", r.segment_begin, {limits_.runs() + 1});
-  if (c.keeps_all_keys(c.section(l))) add(l, "router.seen", block[size_t(l)].seen, {S});
+  if (c.keeps_all_keys(c.section(l))) add(l, "router.seen", section[size_t(l)].seen, {S});
   add(l, "router.chosen_begin", r.chosen_begin, {limits_.runs() + 1});
 }
 
 // These too: they are what routers are to whole blocks.
 void Activations::plan_experts(const ModelConfig& c, int64_t l) {
-  ExpertActs& x = block[size_t(l)].experts;
+  ExpertActs& x = section[size_t(l)].experts;
   const int64_t S = planned_rows(c, l, limits_, purpose_), O = c.experts.outputs();
   const int64_t M = planned_assignments(c, l, limits_, purpose_);
   add(l, "experts.logit", x.logit, {S, O});
@@ -178,14 +178,14 @@ void Activations::plan_scratch(const ModelConfig& c) {
   }
   // The blocks' scratch and the head's never live together.
   const int64_t together = plan_.mark();
-  plan_block_scratch(c);
+  plan_section_scratch(c);
   plan_.rewind(together);
   plan_.add("scratch.logits", s.logits, {chunk, c.vocab_size});
   plan_.add("scratch.chunk_normed", s.chunk_normed, {chunk, D});
   plan_.add("scratch.chunk_rstd", s.chunk_rstd, {chunk});
 }
 
-void Activations::plan_block_scratch(const ModelConfig& c) {
+void Activations::plan_section_scratch(const ModelConfig& c) {
   Scratch& s = scratch;
   const bool train = purpose_ == Purpose::kTrain;
   const int64_t D = c.hidden_size, F = c.intermediate_size;

@@ -100,7 +100,7 @@ struct ExpertActs {
 };
 
 // Of a section: half a block leaves the other half's empty.
-struct BlockActs {
+struct SectionActs {
   Stored saved;  // (S,D) the rows' inputs
   F32 rstd1;     // (S)
   Stored qkv;    // (S,(H+2G)K) after RoPE; with cache = all (S,HK), the queries alone, and of all rows
@@ -156,11 +156,11 @@ class Activations {
   Activations(const Activations&) = delete;
   Activations& operator=(const Activations&) = delete;
 
-  F32 x;                         // (N,D) the residual stream
-  F32 dx;                        // (N,D)
-  F32 loss, entropy;             // (N) per row, nats
-  F32 rope;                      // (positions,K)
-  std::vector<BlockActs> block;  // by section
+  F32 x;                             // (N,D) the residual stream
+  F32 dx;                            // (N,D)
+  F32 loss, entropy;                 // (N) per row, nats
+  F32 rope;                          // (positions,K)
+  std::vector<SectionActs> section;  // by section
   Scratch scratch;
 
   const BatchLimits& limits() const { return limits_; }
@@ -168,18 +168,18 @@ class Activations {
   const MemoryOptions& memory() const { return memory_; }
   bool recomputes() const { return memory_.recompute == Recompute::kBlocks; }
   const Plan& plan() const { return plan_; }
-  int64_t block_bytes(int64_t l) const { return block_bytes_[size_t(l)]; }  // of buffers that are section l's alone
-  std::vector<int64_t> list_sizes() const { return list_sizes_; }           // distinct S of the blocks, and N
+  int64_t section_bytes(int64_t l) const { return section_bytes_[size_t(l)]; }  // of buffers that are section l's alone
+  std::vector<int64_t> list_sizes() const { return list_sizes_; }               // distinct S of the blocks, and N
 
  private:
-  void plan_blocks(const ModelConfig& config);
+  void plan_sections(const ModelConfig& config);
   void plan_saved(const ModelConfig& config, int64_t l);
-  void plan_block(const ModelConfig& config, int64_t l);
+  void plan_section(const ModelConfig& config, int64_t l);
   void plan_router(const ModelConfig& config, int64_t l);
   void plan_experts(const ModelConfig& config, int64_t l);
   void plan_expert_scratch(const ModelConfig& config, int64_t S);
   void plan_scratch(const ModelConfig& config);
-  void plan_block_scratch(const ModelConfig& config);
+  void plan_section_scratch(const ModelConfig& config);
   // A buffer of section l: an F32 or I32, or a Stored and its format.
   template <class V, class... Format>
   void add(int64_t l, const char* name, V& view, Shape shape, Format... format);
@@ -187,7 +187,7 @@ class Activations {
   BatchLimits limits_;
   Purpose purpose_;
   MemoryOptions memory_;  // the defaults in a forward pass, which keeps nothing anyway
-  std::vector<int64_t> list_sizes_, block_bytes_;
+  std::vector<int64_t> list_sizes_, section_bytes_;
   Plan plan_;
   Arena arena_;
 };

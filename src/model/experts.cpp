@@ -25,11 +25,11 @@ struct Slices {
         to{.place = x.to.place.slice(0, S), .row = x.to.row, .begin = x.to.begin, .weight = x.to.weight} {}
 };
 
-NormedRows normed_rows(const BlockContext& c, const BlockActs& b, CStored z) {
+NormedRows normed_rows(const SectionContext& c, const SectionActs& b, CStored z) {
   return {.z = z, .rstd = b.rstd2.slice(0, z.rows()), .norm = c.weights.norm2};
 }
 
-ExpertTally choose(const BlockContext& c, const Slices& s, CI32 run_begin) {
+ExpertTally choose(const SectionContext& c, const Slices& s, CI32 run_begin) {
   const ExpertsConfig& e = c.config.experts;
   const bool causal = c.how.by == SelectBy::kCausal;
   if (e.choice == Choice::kExpert && causal) return choose_above(s.to, s.logit, s.p, c.how.depth);
@@ -55,7 +55,7 @@ Agreement agreement_of(CF32 logit, CI32 place) {
   return sum;
 }
 
-void choose_experts(const BlockContext& c, BlockActs& b, CStored z) {
+void choose_experts(const SectionContext& c, SectionActs& b, CStored z) {
   const Slices s(b.experts, z.rows());
   expert_router_forward(s.logit, s.p, normed_rows(c, b, z), c.weights.expert_router);
   try {
@@ -68,7 +68,7 @@ void choose_experts(const BlockContext& c, BlockActs& b, CStored z) {
 }
 
 // What of b.uv the rows of a chunk keep: theirs, or where only one chunk's are there, those.
-Stored kept_uv(const BlockActs& b, int64_t at, int64_t rows) {
+Stored kept_uv(const SectionActs& b, int64_t at, int64_t rows) {
   const bool all = b.uv.rows() >= b.experts.tally.assigned;
   return b.uv.slice(all ? at : 0, rows);
 }
@@ -83,7 +83,7 @@ void for_expert_chunks(const ExpertActs& x, F f) {
 }
 
 // The losses of the expert router and the weights' gradient, into scratch.dlogit.
-F32 score_gradient(const BlockContext& c, BlockActs& b, const Slices& s) {
+F32 score_gradient(const SectionContext& c, SectionActs& b, const Slices& s) {
   const ExpertsConfig& e = c.config.experts;
   const int64_t S = s.p.shape[0];
   ExpertActs& x = b.experts;
@@ -112,7 +112,7 @@ void choose_no_experts(ExpertActs& x) {
   x.balance_sum = x.imitation_sum = 0;
 }
 
-void experts_half(const BlockContext& c, BlockActs& b, CStored z, F32 m) {
+void experts_half(const SectionContext& c, SectionActs& b, CStored z, F32 m) {
   choose_experts(c, b, z);
   const NormedRows normed = normed_rows(c, b, z);
   const ExpertActs& x = b.experts;
@@ -133,7 +133,7 @@ void experts_half(const BlockContext& c, BlockActs& b, CStored z, F32 m) {
   });
 }
 
-void experts_backward_half(const BlockContext& c, BlockActs& b, BlockWeights& g, CStored z, CF32 dm, F32 dh) {
+void experts_backward_half(const SectionContext& c, SectionActs& b, SectionWeights& g, CStored z, CF32 dm, F32 dh) {
   const NormedRows normed = normed_rows(c, b, z);
   const ExpertActs& x = b.experts;
   const Scratch& s = c.scratch;

@@ -3,7 +3,7 @@
 //   h = norm2(z),   p = softmax(W h),   m_i = sum over the experts e of row i  w_ie * down_e(swiglu(gate_up_e h_i))
 #pragma once
 
-#include "model/block.h"
+#include "model/section.h"
 
 namespace isobath {
 
@@ -12,9 +12,9 @@ void choose_no_experts(ExpertActs& x);
 
 // From z (S,D), the norm's input, whose rstd is in b.rstd2. m (S,D); left out: what experts_backward_half reads, and no
 // more.
-void experts_half(const BlockContext& c, BlockActs& b, CStored z, F32 m);
+void experts_half(const SectionContext& c, SectionActs& b, CStored z, F32 m);
 
 // dh (S,D), the gradient of the norm's output, from m's gradient dm (S,D). Finishes the losses of the expert router.
-void experts_backward_half(const BlockContext& c, BlockActs& b, BlockWeights& g, CStored z, CF32 dm, F32 dh);
+void experts_backward_half(const SectionContext& c, SectionActs& b, SectionWeights& g, CStored z, CF32 dm, F32 dh);
 
 }  // namespace isobath

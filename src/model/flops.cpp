@@ -22,11 +22,11 @@ int64_t sum_of_squares(CI32 begin) {
 }
 
 // FLOPs of a section over `rows` of N rows, `pairs` being the sum over its segments of queries times keys.
-BlockFlops block_flops(const ModelConfig& c, const Section& section, int64_t N, int64_t rows, int64_t pairs,
-                       int64_t expert_rows) {
+SectionFlops section_flops(const ModelConfig& c, const Section& section, int64_t N, int64_t rows, int64_t pairs,
+                           int64_t expert_rows) {
   const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
-  BlockFlops flops;
+  SectionFlops flops;
   flops.rows = rows;
   if (section.attention()) {
     const int64_t key_rows = c.keeps_all_keys(section) ? N : rows;
@@ -62,7 +62,7 @@ int64_t chosen_expert_rows(const ModelConfig& c, int64_t rows) {
 
 int64_t ModelFlops::forward() const {
   int64_t sum = head;
-  for (const BlockFlops& b : block) sum += b.total();
+  for (const SectionFlops& b : section) sum += b.total();
   return sum;
 }
 
@@ -80,7 +80,7 @@ ModelFlops model_flops(const ModelConfig& c, CI32 capacity_begin, CI32 segment_b
       expert_rows += chosen_expert_rows(c, k);
     }
     if (!section.routed) pairs = sum_of_squares(segment_begin);
-    flops.block.push_back(block_flops(c, section, N, rows, pairs, expert_rows));
+    flops.section.push_back(section_flops(c, section, N, rows, pairs, expert_rows));
   }
   return flops;
 }
@@ -89,7 +89,7 @@ ModelFlops model_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
   int32_t one[] = {0, int32_t(T)};
   ModelFlops flops = model_flops(c, {one, {2}}, {one, {2}});
   flops.head *= sequences;
-  for (BlockFlops& b : flops.block) {
+  for (SectionFlops& b : flops.section) {
     b.rows *= sequences;
     b.projections *= sequences;
     b.attention *= sequences;
@@ -102,12 +102,12 @@ ModelFlops model_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
 int64_t utilisation_flops(const ModelConfig& c, int64_t sequences, int64_t T) {
   const ModelFlops flops = model_flops(c, sequences, T);
   int64_t sum = flops.head;
-  for (const BlockFlops& b : flops.block) sum += b.projections + b.attention / 2 + b.mlp;
+  for (const SectionFlops& b : flops.section) sum += b.projections + b.attention / 2 + b.mlp;
   return 3 * sum;
 }
 
-ExecutedCount executed_block(const ModelConfig& c, const Section& section, int64_t N, const RowList& list,
-                             const MemoryOptions& memory, CI32 seen, int64_t expert_rows) {
+ExecutedCount executed_section(const ModelConfig& c, const Section& section, int64_t N, const RowList& list,
+                               const MemoryOptions& memory, CI32 seen, int64_t expert_rows) {
   const int64_t S = list.rows, D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const int64_t through = c.has_experts() ? expert_rows : S;  // the MLP
   const Heads heads = c.heads();
@@ -163,8 +163,8 @@ ExecutedCount executed_head(const ModelConfig& c, int64_t N) {
 ExecutedCount executed_count(const ModelConfig& c, const Activations& acts, const Batch& batch) {
   ExecutedCount count = executed_head(c, batch.rows());
   for (int64_t l = 0; l < c.sections(); l++)
-    count += executed_block(c, c.section(l), batch.rows(), acts.block[size_t(l)].list, acts.memory(),
-                            acts.block[size_t(l)].seen, acts.block[size_t(l)].experts.tally.assigned);
+    count += executed_section(c, c.section(l), batch.rows(), acts.section[size_t(l)].list, acts.memory(),
+                              acts.section[size_t(l)].seen, acts.section[size_t(l)].experts.tally.assigned);
   return count;
 }
 

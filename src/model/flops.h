@@ -19,7 +19,7 @@ int64_t chosen_expert_rows(const ModelConfig& config, int64_t rows);
 
 // Model FLOPs: every matrix product of the forward pass; attention over n rows counts n*n, not halved. What budgets and
 // isoFLOP curves use. Integers: exact.
-struct BlockFlops {
+struct SectionFlops {
   int64_t rows = 0;         // rows that go through the section, summed over sequences
   int64_t projections = 0;  // q, k, v, o
   int64_t attention = 0;    // scores and mix
@@ -28,7 +28,7 @@ struct BlockFlops {
   int64_t total() const { return projections + attention + mlp + router; }
 };
 struct ModelFlops {
-  std::vector<BlockFlops> block;  // by section
+  std::vector<SectionFlops> section;  // by section
   int64_t head = 0;
   int64_t forward() const;
   int64_t training() const { return 3 * forward(); }
@@ -59,8 +59,8 @@ struct ExecutedCount {
 // Of one section that runs over `list` (its rows and segment_begin are read; with cache = all also how many keys its
 // queries have `seen`) of a batch of N rows, its experts over `expert_rows` rows together, and of the output head.
 // Backward includes the forward products that are run again.
-ExecutedCount executed_block(const ModelConfig& config, const Section& section, int64_t N, const RowList& list,
-                             const MemoryOptions& memory, CI32 seen = {}, int64_t expert_rows = 0);
+ExecutedCount executed_section(const ModelConfig& config, const Section& section, int64_t N, const RowList& list,
+                               const MemoryOptions& memory, CI32 seen = {}, int64_t expert_rows = 0);
 ExecutedCount executed_head(const ModelConfig& config, int64_t N);
 ExecutedCount executed_count(const ModelConfig& config, const Activations& acts, const Batch& batch);
 

@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/block.h"
 #include "model/routed.h"
+#include "model/section.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/rmsnorm.h"
@@ -25,12 +25,12 @@ struct Pass {
 
   F32 x() const { return acts.x.slice(0, batch.rows()); }
   F32 dx() const { return acts.dx.slice(0, batch.rows()); }
-  BlockContext block(int64_t l) const {
-    return {config, config.section(l), weights.block[size_t(l)], products.block(l), acts.rope, acts.scratch, batch,
+  SectionContext section(int64_t l) const {
+    return {config, config.section(l), weights.section[size_t(l)], products.section(l), acts.rope, acts.scratch, batch,
             how,    expert_run_scale};
   }
   RouterContext router(int64_t l) const {
-    return {config, config.section(l), weights.block[size_t(l)].router, products.block(l).fc1, acts.scratch};
+    return {config, config.section(l), weights.section[size_t(l)].router, products.section(l).fc1, acts.scratch};
   }
 };
 
@@ -62,19 +62,20 @@ void run_blocks(const Pass& p, const KvCache& cache, const Auxiliary& auxiliary)
   check_batch(p);
   embedding_forward(p.x(), p.batch.token, p.weights.embed);
   for (int64_t l = 0; l < p.config.sections(); l++) {
-    BlockActs& b = p.acts.block[size_t(l)];
+    SectionActs& b = p.acts.section[size_t(l)];
     const auto inner = [&](CF32 x, const RowList& list) {
-      return block_forward(p.block(l), b, x, list, cache.layer(l));
+      return section_forward(p.section(l), b, x, list, cache.layer(l));
     };
     for_readers(p.config, p.config.section(l),
-                [&](int64_t s) { predict_ahead(p.router(s), p.acts.block[size_t(s)].router, p.x()); });
+                [&](int64_t s) { predict_ahead(p.router(s), p.acts.section[size_t(s)].router, p.x()); });
     if (!p.config.section(l).routed) {
       dense_forward(p.x(), p.batch, inner);
       continue;
     }
     routed_forward(p.x(), p.router(l), b.router, b.delta, p.batch, p.how, [&](CF32 x, const RowList& list) {
       if (auxiliary.gradient != nullptr)
-        auxiliary_loss(p.router(l), auxiliary.gradient->block[size_t(l)].router, b.router, x, p.batch, auxiliary.scale);
+        auxiliary_loss(p.router(l), auxiliary.gradient->section[size_t(l)].router, b.router, x, p.batch,
+                       auxiliary.scale);
       return inner(x, list);
     });
   }
@@ -82,18 +83,19 @@ void run_blocks(const Pass& p, const KvCache& cache, const Auxiliary& auxiliary)
 
 void backward_blocks(const Pass& p, Weights& gradient) {
   for (int64_t l = p.config.sections() - 1; l >= 0; l--) {
-    BlockActs& b = p.acts.block[size_t(l)];
-    BlockWeights& g = gradient.block[size_t(l)];
-    const auto inner_backward = [&](F32 ddelta) { return block_backward(p.block(l), b, g, ddelta, p.x(), p.dx()); };
+    SectionActs& b = p.acts.section[size_t(l)];
+    SectionWeights& g = gradient.section[size_t(l)];
+    const auto inner_backward = [&](F32 ddelta) { return section_backward(p.section(l), b, g, ddelta, p.x(), p.dx()); };
     const int64_t S = b.list.rows;
     const bool last = l + 1 == p.config.sections();  // its buffers are still as its forward pass left them
     // The gradients of a normed score, of a predictor that looks back and of all rows' keys need the stream as they
     // read it. Going back, each section takes from it what it added: rows that it did not choose passed unchanged, the
     // others were saved.
     if (p.config.restores_stream()) restore_rows(p.x(), b.list.index, b.saved.slice(0, S));
-    if (p.acts.recomputes() && !last) block_forward_again(p.block(l), b, p.x());
+    if (p.acts.recomputes() && !last) section_forward_again(p.section(l), b, p.x());
     for_readers(p.config, p.config.section(l), [&](int64_t s) {
-      predictor_backward_ahead(p.router(s), gradient.block[size_t(s)].router, p.acts.block[size_t(s)].router, p.x());
+      predictor_backward_ahead(p.router(s), gradient.section[size_t(s)].router, p.acts.section[size_t(s)].router,
+                               p.x());
     });
     if (p.config.section(l).routed)
       routed_backward(p.dx(), p.router(l), g.router, b.router, b.delta.slice(0, S), b.saved.slice(0, S), p.x(),

@@ -35,7 +35,7 @@ struct StepScale {
 
 // One micro-batch of training: forward by top-k, loss, backward. Gradients are added to `gradient`. Returns the loss
 // sum as forward_loss does; if that is not finite, there is no backward pass. Routing statistics are in
-// acts.block[l].router.
+// acts.section[l].router.
 double forward_backward(const Weights& weights, Weights& gradient, const Products& products, Activations& acts,
                         const ModelConfig& config, const Batch& batch, const Selection& how, const StepScale& scale);
 

@@ -21,14 +21,14 @@ ExecutedCount executed_by_sequence(const ModelConfig& c, const Section& section,
   const int32_t begin[] = {0, int32_t(rows)};
   std::vector<int32_t> seen;
   for (int64_t i = 0; i < rows; i++) seen.push_back(int32_t((i + 1) * T / rows));
-  return executed_block(c, section, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows},
-                        memory, {seen.data(), {rows}}, chosen_expert_rows(c, rows));
+  return executed_section(c, section, T, {.index = {}, .position = {}, .segment_begin = {begin, {2}}, .rows = rows},
+                          memory, {seen.data(), {rows}}, chosen_expert_rows(c, rows));
 }
 
 void count_parameters(const ModelConfig& c, PlanTable& table) {
   Weights unbound;
   for_each_weight(c, unbound, [&](const WeightInfo& info, F32&) {
-    (info.section < 0 ? table.rest : table.block[size_t(info.section)]).parameters += info.shape.numel();
+    (info.section < 0 ? table.rest : table.section[size_t(info.section)]).parameters += info.shape.numel();
   });
 }
 
@@ -45,18 +45,18 @@ PlanTable plan_table(const ModelConfig& c, const BatchLimits& limits, const Memo
                            .packing = memory.packing},
                           Allocate::kNo);
   PlanTable table;
-  table.block.resize(size_t(c.sections()));
+  table.section.resize(size_t(c.sections()));
   count_parameters(c, table);
   const ModelFlops flops = model_flops(c, 1, limits.T);
   const auto per_token = [&](int64_t of_sequence) { return double(of_sequence) / double(limits.T); };
   for (int64_t l = 0; l < c.sections(); l++) {
-    PlanRow& row = table.block[size_t(l)];
-    const BlockFlops& block = flops.block[size_t(l)];
+    PlanRow& row = table.section[size_t(l)];
+    const SectionFlops& block = flops.section[size_t(l)];
     row.section = c.section(l);
     row.capacity = c.capacity(row.section);
     row.model_flops = per_token(block.total());
     row.executed_flops = per_token(2 * executed_by_sequence(c, row.section, limits.T, block.rows, memory).total());
-    row.activation_bytes = acts.block_bytes(l);
+    row.activation_bytes = acts.section_bytes(l);
     if (row.section.attention())
       row.kv_bytes = (c.keeps_all_keys(row.section) ? 1 : row.capacity) * 2 * double(c.heads().kv_cols()) * 4;
     table.total += row;

@@ -24,7 +24,7 @@ struct PlanRow {
 };
 
 struct PlanTable {
-  std::vector<PlanRow> block;  // by section
+  std::vector<PlanRow> section;  // by section
   PlanRow rest;  // embedding, last norm, head; of the activations what all blocks share: residual stream, scratch
   PlanRow total;
   int64_t weight_bytes = 0;      // weights, gradients and two moments, fp32

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/parallel.h"
-#include "model/block.h"
+#include "model/section.h"
 #include "model/selection.h"
 #include "ops/residual_add.h"
 

@@ -11,7 +11,7 @@
 namespace isobath {
 namespace {
 
-void visit_section(const ModelConfig& c, const Section& section, BlockWeights& b, const VisitWeight& visit) {
+void visit_section(const ModelConfig& c, const Section& section, SectionWeights& b, const VisitWeight& visit) {
   const int64_t D = c.hidden_size, F = c.intermediate_size, P = c.predictor_width();
   const Heads heads = c.heads();
   const int64_t l = section.index;
@@ -88,9 +88,9 @@ double start_deviation(const WeightInfo& info, int64_t L) {
 
 void for_each_weight(const ModelConfig& c, Weights& w, const VisitWeight& visit) {
   const int64_t D = c.hidden_size, V = c.vocab_size;
-  w.block.resize(size_t(c.sections()));
+  w.section.resize(size_t(c.sections()));
   visit({"model.embed_tokens.weight", {V, D}, Kind::kEmbedding}, w.embed);
-  for (int64_t l = 0; l < c.sections(); l++) visit_section(c, c.section(l), w.block[size_t(l)], visit);
+  for (int64_t l = 0; l < c.sections(); l++) visit_section(c, c.section(l), w.section[size_t(l)], visit);
   visit({"model.norm.weight", {D}, Kind::kNorm}, w.norm);
   if (!c.tie_word_embeddings) visit({"lm_head.weight", {V, D}, Kind::kMatrix}, w.head);
 }
@@ -134,7 +134,7 @@ void initialize(WeightSet& set, uint64_t seed) {
   }
 }
 
-Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) : block_(size_t(c.sections())) {
+Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) : section_(size_t(c.sections())) {
   const Heads heads = c.heads();
   const int64_t D = c.hidden_size, F = c.intermediate_size;
   Plan plan;
@@ -156,7 +156,7 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
   };
   for (int64_t l = 0; l < c.sections(); l++) {
     const Section section = c.section(l);
-    BlockProducts& b = block_[size_t(l)];
+    SectionProducts& b = section_[size_t(l)];
     const std::string prefix = "packed." + std::to_string(l) + ".";
     if (c.has_predictor() && section.routed)
       b.fc1.plan(plan, prefix + "fc1", linear_sizes(sizes.max_rows, sizes.exact, c.predictor_width(), D, rooms_.fc1));
@@ -197,26 +197,26 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
 }
 
 void Products::pack(const Weights& w) {
-  for (size_t l = 0; l < block_.size(); l++) {
-    const BlockWeights& b = w.block[l];
+  for (size_t l = 0; l < section_.size(); l++) {
+    const SectionWeights& b = w.section[l];
     if (!b.q.empty()) {
-      if (block_[l].apart) {
-        block_[l].q.pack(b.q);
-        block_[l].kv.pack(b.kv());
+      if (section_[l].apart) {
+        section_[l].q.pack(b.q);
+        section_[l].kv.pack(b.kv());
       } else {
-        block_[l].qkv.pack(b.qkv());
+        section_[l].qkv.pack(b.qkv());
       }
-      block_[l].o.pack(b.o);
+      section_[l].o.pack(b.o);
     }
     if (!b.gate.empty()) {
-      block_[l].gate_up.pack(b.gate_up());
-      block_[l].down.pack(b.down);
+      section_[l].gate_up.pack(b.gate_up());
+      section_[l].down.pack(b.down);
     }
     for (size_t e = 0; e < b.expert.size(); e++) {
-      block_[l].expert[e].gate_up.pack(b.expert[e].gate_up());
-      block_[l].expert[e].down.pack(b.expert[e].down);
+      section_[l].expert[e].gate_up.pack(b.expert[e].gate_up());
+      section_[l].expert[e].down.pack(b.expert[e].down);
     }
-    if (!b.router.fc1.empty()) block_[l].fc1.pack(b.router.fc1);
+    if (!b.router.fc1.empty()) section_[l].fc1.pack(b.router.fc1);
   }
   head_.pack(w.output_head());
 }

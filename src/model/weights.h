@@ -33,7 +33,7 @@ struct ExpertWeights {
 };
 
 // Of a section: half a block leaves the other half's empty.
-struct BlockWeights {
+struct SectionWeights {
   F32 norm1;                          // (D)
   F32 q, k, v;                        // (H*K, D), (G*K, D), (G*K, D)
   F32 o;                              // (D, H*K)
@@ -50,10 +50,10 @@ struct BlockWeights {
 };
 
 struct Weights {
-  F32 embed;                        // (V, D)
-  std::vector<BlockWeights> block;  // by section
-  F32 norm;                         // (D)
-  F32 head;                         // (V, D); empty when tied
+  F32 embed;                            // (V, D)
+  std::vector<SectionWeights> section;  // by section
+  F32 norm;                             // (D)
+  F32 head;                             // (V, D); empty when tied
 
   CF32 output_head() const { return head.empty() ? embed : head; }
 };
@@ -129,7 +129,7 @@ inline constexpr std::array kNames<Packing>{"step", "product"};
 struct ExpertProducts {
   Product gate_up, down;
 };
-struct BlockProducts {
+struct SectionProducts {
   bool apart = false;  // queries are of fewer rows than keys and values: q and kv in place of qkv
   Product qkv, q, kv;
   Product o, gate_up, down;
@@ -153,7 +153,7 @@ class Products {
 
   // After every change of the weights, which must stay where they are.
   void pack(const Weights& weights);
-  const BlockProducts& block(int64_t l) const { return block_[size_t(l)]; }
+  const SectionProducts& section(int64_t l) const { return section_[size_t(l)]; }
   const Product& head() const { return head_; }
   int64_t bytes() const { return bytes_; }
 
@@ -162,7 +162,7 @@ class Products {
     PackingRoom qkv, q, kv, o, gate_up, down, fc1;
   };
   Rooms rooms_;
-  std::vector<BlockProducts> block_;
+  std::vector<SectionProducts> section_;
   Product head_;
   int64_t bytes_;
   Arena arena_;

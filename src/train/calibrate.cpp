@@ -54,11 +54,11 @@ Calibration calibrate(Model& model, Evaluator& evaluator, std::span<const double
     const Section section = c.section(l);
     if (!section.routed) continue;
     const size_t i = result.layer.size();
-    float& offset = model.weights.weights().block[size_t(l)].router.offset[0];
+    float& offset = model.weights.weights().section[size_t(l)].router.offset[0];
     offset = 0;
     std::vector<float> logits;
     pass(SelectBy::kCausal, [&](const Activations& acts, int64_t rows) {
-      const float* logit = acts.block[size_t(l)].router.logit.data;
+      const float* logit = acts.section[size_t(l)].router.logit.data;
       logits.insert(logits.end(), logit, logit + rows);
     });
     offset = offset_for_share(std::move(logits), shares[i]);

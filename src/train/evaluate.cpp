@@ -36,7 +36,7 @@ void add_routing(std::vector<LayerRouting>& layer, const ModelConfig& config, co
   for (int64_t l = 0; l < config.sections(); l++) {
     const Section section = config.section(l);
     if (!section.routed) continue;
-    const RouterActs& r = acts.block[size_t(l)].router;
+    const RouterActs& r = acts.section[size_t(l)].router;
     if (next == layer.size()) layer.push_back({.section = section});
     LayerRouting& entry = layer[next++];
     entry.routed += r.list.rows;
@@ -68,7 +68,7 @@ void add_experts(std::vector<LayerExperts>& experts, const ModelConfig& config, 
   for (int64_t l = 0; l < config.sections(); l++) {
     const Section section = config.section(l);
     if (!section.mlp()) continue;
-    const ExpertActs& x = acts.block[size_t(l)].experts;
+    const ExpertActs& x = acts.section[size_t(l)].experts;
     LayerExperts& sum = experts[size_t(section.block)];
     sum.block = section.block;
     sum.expert_rows.resize(size_t(config.experts.experts));
@@ -76,7 +76,7 @@ void add_experts(std::vector<LayerExperts>& experts, const ModelConfig& config, 
       const int32_t* begin = x.to.begin.data + e;
       sum.expert_rows[e] += begin[1] - begin[0];
     }
-    sum.rows += acts.block[size_t(l)].list.rows;
+    sum.rows += acts.section[size_t(l)].list.rows;
     sum.dropped += x.tally.dropped;
     sum.no_ops += x.tally.no_ops;
     sum.loss_sum += x.balance_sum + x.imitation_sum;

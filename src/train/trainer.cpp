@@ -37,10 +37,10 @@ bool all_finite(CStored x) {
 // Where the pass over `rows` rows that gave a loss of NaN or infinity went wrong, for the message. Of what the pass
 // left, the inputs of the blocks are as they were.
 std::string first_not_finite(const Activations& acts, int64_t rows) {
-  const size_t L = acts.block.size();
+  const size_t L = acts.section.size();
   for (size_t l = 0; l <= L; l++) {
     const CStored input =
-        l < L ? CStored(acts.block[l].saved.slice(0, acts.block[l].list.rows)) : CStored(acts.x.slice(0, rows));
+        l < L ? CStored(acts.section[l].saved.slice(0, acts.section[l].list.rows)) : CStored(acts.x.slice(0, rows));
     if (!all_finite(input)) return l == 0 ? "the embedding" : fmt::format("the output of block {}", l - 1);
   }
   return "the output head";
@@ -137,7 +137,7 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
     std::fill(layer.expert_rows.begin(), layer.expert_rows.end(), 0);
     layer = {.block = layer.block, .expert_rows = std::move(layer.expert_rows)};
   }
-  midpoints.assign(acts.block.size(), {});
+  midpoints.assign(acts.section.size(), {});
   for (int64_t at = 0; at < count; at += micro) {
     const Batch& batch = loader.train(first + at, std::min(micro, count - at));
     loss += forward_backward(model.weights.weights(), gradient.weights(), *model.products, acts, config.model, batch,
@@ -145,10 +145,10 @@ void Trainer::State::accumulate(int64_t first, int64_t count) {
     if (!std::isfinite(loss)) fail_work("the loss is {}, first seen in {}", loss, first_not_finite(acts, batch.rows()));
     add_routing(record.layer, config.model, acts, batch.rows());
     add_experts(record.experts, config.model, acts);
-    for (size_t l = 0; l < acts.block.size(); l++) {
-      auxiliary += acts.block[l].router.auxiliary_sum;
-      squares += acts.block[l].router.square_sum;
-      midpoints[l] += acts.block[l].router.midpoints;
+    for (size_t l = 0; l < acts.section.size(); l++) {
+      auxiliary += acts.section[l].router.auxiliary_sum;
+      squares += acts.section[l].router.square_sum;
+      midpoints[l] += acts.section[l].router.midpoints;
     }
     spent += double(model_flops_of(batch));
   }
@@ -176,7 +176,7 @@ void Trainer::State::update_thresholds() {
   for (size_t i = 0; i < trained.size(); i++) {
     const WeightInfo& info = model.weights.list()[i];
     if (!trained[i] || info.kind != Kind::kRule) continue;
-    RouterWeights& router = model.weights.weights().block[size_t(info.section)].router;
+    RouterWeights& router = model.weights.weights().section[size_t(info.section)].router;
     float& t = model.weights.at(i)[0];
     if (&t != router.threshold.data) continue;  // an offset, which is calibrated
     const Section section = config.model.section(info.section);

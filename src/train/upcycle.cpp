@@ -24,7 +24,7 @@ std::unique_ptr<Model> upcycle(const Model& dense, RoutingConfig routing, uint64
   auto model = std::make_unique<Model>(config);
   initialize(model->weights, seed);
   copy_weights(model->weights, dense.weights);
-  for (BlockWeights& block : model->weights.weights().block) {
+  for (SectionWeights& block : model->weights.weights().section) {
     RouterWeights& router = block.router;
     if (router.w.empty()) continue;
     std::fill_n(router.w.data, router.w.numel(), 0.0f);

@@ -101,7 +101,7 @@ TEST(Load, EnginesNeedNoMatricesButTheirOwn) {
   const std::vector<Request> request{{.prompt = random_prompt(5, 1), .max_tokens = 5}};
   const Result before = run_all(engine, request)[0];
   forget_packed_weights(*model);
-  const BlockWeights& block = model->weights.weights().block[0];
+  const SectionWeights& block = model->weights.weights().section[0];
   EXPECT_EQ(block.up[block.up.numel() / 2], 0);
   EXPECT_NE(block.norm1[0], 0);
   engine.forget_prefixes();

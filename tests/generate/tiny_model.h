@@ -106,7 +106,7 @@ inline Uncached evaluate_uncached(Model& model, std::span<const int32_t> tokens,
   forward_logits(result.logits, model.weights.weights(), *model.products, acts, c, batch.position);
   for (int64_t l = 0; l < c.sections(); l++) {
     const Section section = c.section(l);
-    const CI32 routed = section.routed && !c.keeps_all_keys(section) ? acts.block[size_t(l)].router.list.position
+    const CI32 routed = section.routed && !c.keeps_all_keys(section) ? acts.section[size_t(l)].router.list.position
                                                                      : CI32(batch.position);
     const int64_t keys = section.attention() ? routed.numel() : 0;
     result.routed.emplace_back(routed.data, routed.data + keys);

@@ -35,13 +35,13 @@ constexpr BatchLimits kLimits{.sequences = 3, .T = 40};
 TEST(Plan, OfRoutedBlocksScalesWithCapacity) {
   const Activations acts(planned(tiny_routed(0.125, 4), 40), kLimits, Purpose::kTrain, Allocate::kNo);
   for (const char* name : {"saved", "rstd1", "qkv", "o", "lse", "z", "rstd2", "uv"}) {
-    const Plan::Entry &dense = entry(acts, std::string("block.0.") + name),
-                      &routed = entry(acts, std::string("block.1.") + name);
+    const Plan::Entry &dense = entry(acts, std::string("section.0.") + name),
+                      &routed = entry(acts, std::string("section.1.") + name);
     EXPECT_EQ(dense.shape[0], 120) << name;
     EXPECT_EQ(routed.shape[0], 15) << name;
     EXPECT_EQ(routed.bytes * 8, dense.bytes) << name;
   }
-  EXPECT_EQ(entry(acts, "block.1.router.score").shape[0], 120) << "every row is scored";
+  EXPECT_EQ(entry(acts, "section.1.router.score").shape[0], 120) << "every row is scored";
   EXPECT_EQ(acts.list_sizes(), (std::vector<int64_t>{15, 120}));
 }
 
@@ -76,10 +76,10 @@ TEST(Plan, OfAForwardPassSharesOneSetOfBuffers) {
   EXPECT_EQ(bytes(2, Purpose::kForward), bytes(20, Purpose::kForward));
   EXPECT_GT(bytes(20, Purpose::kTrain), 4 * bytes(2, Purpose::kTrain));
   const Activations acts(planned(tiny_routed(0.125, 4), 40), kLimits, Purpose::kForward);
-  EXPECT_EQ(acts.block[0].qkv.data, acts.block[3].qkv.data);
-  EXPECT_NE(acts.block[1].router.score.data, acts.block[3].router.score.data) << "scores outlive the pass";
+  EXPECT_EQ(acts.section[0].qkv.data, acts.section[3].qkv.data);
+  EXPECT_NE(acts.section[1].router.score.data, acts.section[3].router.score.data) << "scores outlive the pass";
   EXPECT_FALSE(has_entry(acts, "dx"));
-  EXPECT_FALSE(has_entry(acts, "block.0.lse"));
+  EXPECT_FALSE(has_entry(acts, "section.0.lse"));
 }
 
 TEST(Plan, BytesAreTheArenas) {
@@ -126,7 +126,7 @@ TEST_P(PlanOverlap, BuffersOfTrainingDoNotOverlap) {
       const Activations acts(planned(config, 40), kLimits, Purpose::kTrain, Allocate::kNo,
                              {.recompute = recompute, .storage = storage});
       const auto of_blocks = [&](const std::string& name) {  // what recompute lets the blocks share
-        return recompute == Recompute::kBlocks && name.starts_with("block.") && !name.ends_with(".saved") &&
+        return recompute == Recompute::kBlocks && name.starts_with("section.") && !name.ends_with(".saved") &&
                name.find(".router.") == std::string::npos && name.find(".experts.") == std::string::npos;
       };
       const auto& entries = acts.plan().entries();
@@ -134,7 +134,7 @@ TEST_P(PlanOverlap, BuffersOfTrainingDoNotOverlap) {
         for (size_t j = 0; j < i; j++) {
           const Plan::Entry &a = entries[i], &b = entries[j];
           const bool apart = a.offset >= b.offset + b.bytes || b.offset >= a.offset + a.bytes;
-          const bool shared = of_blocks(a.name) && of_blocks(b.name) && a.name.substr(0, 8) != b.name.substr(0, 8);
+          const bool shared = of_blocks(a.name) && of_blocks(b.name) && a.name.substr(0, 10) != b.name.substr(0, 10);
           EXPECT_TRUE(apart || shared || live_apart(a.name, b.name) || live_apart(b.name, a.name))
               << a.name << " and " << b.name;
         }
@@ -146,13 +146,13 @@ TEST(Plan, OfRecomputeSharesWhatCanBeMadeAgain) {
   const ModelConfig c = planned(tiny_routed(0.125, 4), 40);
   const Activations kept(c, kLimits, Purpose::kTrain),
       again(c, kLimits, Purpose::kTrain, Allocate::kYes, {.recompute = Recompute::kBlocks});
-  EXPECT_EQ(again.block[0].qkv.data, again.block[2].qkv.data);
-  EXPECT_EQ(again.block[1].uv.rows(), 15);
+  EXPECT_EQ(again.section[0].qkv.data, again.section[2].qkv.data);
+  EXPECT_EQ(again.section[1].uv.rows(), 15);
   const auto own = [](const std::string& name) {
     return name.ends_with(".saved") || name.find(".router.") != std::string::npos;
   };
   int64_t inputs = 0;
-  for (int64_t l = 0; l < 4; l++) inputs += again.block_bytes(l);
+  for (int64_t l = 0; l < 4; l++) inputs += again.section_bytes(l);
   for (const Plan::Entry& e : again.plan().entries())
     if (own(e.name)) inputs -= e.bytes;
   EXPECT_EQ(inputs, 0) << "what is shared is no block's";
@@ -167,13 +167,13 @@ TEST(Plan, OfBf16StorageHalvesWhatIsKept) {
   for (const Plan::Entry& e : f32.plan().entries()) {
     const std::string part = e.name.substr(e.name.rfind('.') + 1);
     const bool kept =
-        e.name.starts_with("block.") && std::set<std::string>{"saved", "qkv", "o", "z", "uv", "delta"}.contains(part);
+        e.name.starts_with("section.") && std::set<std::string>{"saved", "qkv", "o", "z", "uv", "delta"}.contains(part);
     EXPECT_EQ(entry(bf16, e.name).bytes * (kept ? 2 : 1), e.bytes) << e.name;
   }
   EXPECT_FALSE(has_entry(f32, "scratch.uv"));
   EXPECT_TRUE(has_entry(bf16, "scratch.uv"));
   const Activations forward(c, kLimits, Purpose::kForward, Allocate::kNo, {.storage = Storage::kBf16});
-  EXPECT_EQ(entry(forward, "block.0.uv").bytes, 120 * 2 * 28 * 4) << "evaluation is fp32";
+  EXPECT_EQ(entry(forward, "section.0.uv").bytes, 120 * 2 * 28 * 4) << "evaluation is fp32";
 }
 
 // A block more is its inputs more.

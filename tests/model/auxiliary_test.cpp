@@ -42,11 +42,11 @@ TEST_P(Targets, AreTheTopKOfEveryRun) {
   const int64_t N = batch.rows();
   const Buffer x = random_buffer({N, config.hidden_size}, 8);
   RouterActs& router = model.router(1);
-  const RouterContext context{model.config, model.config.section(1), model.weights.weights().block[1].router,
-                              model.products.block(1).fc1, model.acts.scratch};
+  const RouterContext context{model.config, model.config.section(1), model.weights.weights().section[1].router,
+                              model.products.section(1).fc1, model.acts.scratch};
   choose_rows(context, router, x, batch.view(), {});
   constexpr double kScale = 1.0 / 64;
-  auxiliary_loss(context, model.gradient.weights().block[1].router, router, x, batch.view(),
+  auxiliary_loss(context, model.gradient.weights().section[1].router, router, x, batch.view(),
                  {.per_row = kScale, .per_run = kScale});
 
   std::vector<double> r(router.score.data, router.score.data + N);

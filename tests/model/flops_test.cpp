@@ -76,11 +76,11 @@ TEST(ModelFlops, OfADenseModelByHand) {
   c.num_hidden_layers = 1;
   resolve(c, 4);
   const ModelFlops flops = model_flops(c, 1, 4);
-  EXPECT_EQ(flops.block[0].rows, 4);
-  EXPECT_EQ(flops.block[0].projections, 384);
-  EXPECT_EQ(flops.block[0].attention, 256);
-  EXPECT_EQ(flops.block[0].mlp, 288);
-  EXPECT_EQ(flops.block[0].router, 0);
+  EXPECT_EQ(flops.section[0].rows, 4);
+  EXPECT_EQ(flops.section[0].projections, 384);
+  EXPECT_EQ(flops.section[0].attention, 256);
+  EXPECT_EQ(flops.section[0].mlp, 288);
+  EXPECT_EQ(flops.section[0].router, 0);
   EXPECT_EQ(flops.head, 160);
   EXPECT_EQ(flops.forward(), 1088);
   EXPECT_EQ(flops.training(), 3264);
@@ -104,17 +104,17 @@ TEST(ModelFlops, OfARoutedModelByHand) {
   const std::vector<int32_t> begin{0, 4, 7};
   const CI32 runs{begin.data(), {3}};
   const ModelFlops flops = model_flops(c, runs, runs);
-  EXPECT_EQ(flops.block[0].rows, 3);
-  EXPECT_EQ(flops.block[0].projections, 288);
-  EXPECT_EQ(flops.block[0].attention, 80);
-  EXPECT_EQ(flops.block[0].mlp, 216);
-  EXPECT_EQ(flops.block[0].router, 266);
+  EXPECT_EQ(flops.section[0].rows, 3);
+  EXPECT_EQ(flops.section[0].projections, 288);
+  EXPECT_EQ(flops.section[0].attention, 80);
+  EXPECT_EQ(flops.section[0].mlp, 216);
+  EXPECT_EQ(flops.section[0].router, 266);
   EXPECT_EQ(flops.forward(), 288 + 80 + 216 + 266 + 280);
   c.routing.causal = Causal::kBce;
-  EXPECT_EQ(model_flops(c, runs, runs).block[0].router, 56);
+  EXPECT_EQ(model_flops(c, runs, runs).section[0].router, 56);
   c.routing.causal = Causal::kNone;
   c.routing.router = Router::kRandom;
-  EXPECT_EQ(model_flops(c, runs, runs).block[0].router, 0);
+  EXPECT_EQ(model_flops(c, runs, runs).section[0].router, 0);
 }
 
 // The model above with its halves routed apart: the projections and the attention are of one choice, the MLP of
@@ -132,11 +132,11 @@ TEST(ModelFlops, OfHalvesOfABlockByHand) {
     c.routing.topology = topology;
     resolve(c, 4);
     const ModelFlops flops = model_flops(c, runs, runs);
-    EXPECT_EQ(flops.block.size(), 2u);
-    EXPECT_EQ(flops.block[0].mlp + flops.block[1].projections + flops.block[1].attention, 0);
-    EXPECT_EQ(flops.forward(), 280 + flops.block[0].total() + flops.block[1].total());
-    return std::array{flops.block[0].projections, flops.block[0].attention, flops.block[0].router, flops.block[1].mlp,
-                      flops.block[1].router};
+    EXPECT_EQ(flops.section.size(), 2u);
+    EXPECT_EQ(flops.section[0].mlp + flops.section[1].projections + flops.section[1].attention, 0);
+    EXPECT_EQ(flops.forward(), 280 + flops.section[0].total() + flops.section[1].total());
+    return std::array{flops.section[0].projections, flops.section[0].attention, flops.section[0].router,
+                      flops.section[1].mlp, flops.section[1].router};
   };
   EXPECT_EQ(parts(Topology::kStaggered), (std::array<int64_t, 5>{288, 80, 56, 216, 56}));
   EXPECT_EQ(parts(Topology::kAttention), (std::array<int64_t, 5>{288, 80, 56, 504, 0}));
@@ -155,14 +155,14 @@ TEST(ModelFlops, CountTheRowsThatEachRouterChooses) {
   c.routing.router = Router::kSpaced;
   EXPECT_EQ(chosen_rows(c, c.section(1), 7), 0);
   EXPECT_EQ(chosen_rows(c, c.section(1), 17), 2);
-  EXPECT_EQ(model_flops(c, 2, 17).block[1].rows, 4);
+  EXPECT_EQ(model_flops(c, 2, 17).section[1].rows, 4);
 }
 
 // Attention of a dense block is n*n of each segment, whatever competes for capacity.
 TEST(ModelFlops, OfDenseBlocksCountSegments) {
   const ModelConfig c = tiny_config(1);
   const std::vector<int32_t> one{0, 12}, two{0, 5, 12};
-  EXPECT_EQ(model_flops(c, {one.data(), {2}}, {two.data(), {3}}).block[0].attention, 4 * (25 + 49) * 24);
+  EXPECT_EQ(model_flops(c, {one.data(), {2}}, {two.data(), {3}}).section[0].attention, 4 * (25 + 49) * 24);
 }
 
 // MFLOPs per token, forward, of published small runs: bytes, T = 256, heads of 32.

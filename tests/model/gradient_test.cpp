@@ -160,7 +160,7 @@ TEST(RouterGradient, OfTheLanguageModelLossEqualsCentralDifferences) {
       return sum / double(batch.targets());
     };
     const std::vector<double> want = reference::central_difference(weights[name], mean_loss);
-    const F32 got = model.gradient.weights().block[1].router.w;
+    const F32 got = model.gradient.weights().section[1].router.w;
     double largest = 0;
     for (size_t d = 0; d < want.size(); d++) {
       EXPECT_NEAR(got[int64_t(d)], want[d], 2e-6) << name_of(gate) << " " << d;

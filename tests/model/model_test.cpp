@@ -23,12 +23,12 @@ struct Prepared : ::testing::Test {
   void forward(int64_t rows) {
     const Buffer h = random_buffer({rows, 24}, 3);
     Buffer y({rows, 20});
-    model.products->block(1).o.forward(y, h);
+    model.products->section(1).o.forward(y, h);
   }
   void backward() {
     const Buffer dy = random_buffer({2, 20}, 4);
     Buffer dh({2, 24});
-    model.products->block(1).o.backward_input(dh, dy);
+    model.products->section(1).o.backward_input(dh, dy);
   }
 };
 

@@ -86,9 +86,9 @@ TEST_P(Planned, RowsAddUp) {
   const ModelConfig& c = GetParam().config;
   const PlanTable table = plan_table(c, kLimits);
   EXPECT_EQ(table.total.parameters, count_weights(c));
-  EXPECT_EQ(table.block.size(), size_t(c.num_hidden_layers));
+  EXPECT_EQ(table.section.size(), size_t(c.num_hidden_layers));
   PlanRow sum = table.rest;
-  for (const PlanRow& row : table.block) {
+  for (const PlanRow& row : table.section) {
     sum.parameters += row.parameters;
     sum.activation_bytes += row.activation_bytes;
     sum.model_flops += row.model_flops;

@@ -29,22 +29,22 @@ class GateArray : public ::testing::Test {
     }
     segment_begin[2] = int32_t(S);
     const RowList list{{index.data(), {S}}, {position.data(), {S}}, {segment_begin.data(), {3}}, S};
-    const Delta delta = block_forward(context(), model_.acts.block[1], y, list, {});
+    const Delta delta = section_forward(context(), model_.acts.section[1], y, list, {});
     residual_add_forward(y, {}, list.index, gate.view().slice(0, S), delta.first, delta.second);
     return y;
   }
   Buffer dense(const Buffer& x) {
     Buffer y = x;
     dense_forward(y, batch_.view(), [&](CF32 rows, const RowList& list) {
-      return block_forward(context(), model_.acts.block[1], rows, list, {});
+      return section_forward(context(), model_.acts.section[1], rows, list, {});
     });
     return y;
   }
-  BlockContext context() {
+  SectionContext context() {
     return {model_.config,
             model_.config.section(1),
-            model_.weights.weights().block[1],
-            model_.products.block(1),
+            model_.weights.weights().section[1],
+            model_.products.section(1),
             model_.acts.rope,
             model_.acts.scratch,
             nothing_};
@@ -82,7 +82,7 @@ TEST(Routed, UnitGateAtFullCapacityIsTheDenseModel) {
   config.routing.router_bias = true;
   const std::vector<Sequence> sequences = random_sequences({12, 5, 9}, config.vocab_size);
   TinyModel dense(dense_twin(config), limits_for(sequences)), routed(config, limits_for(sequences));
-  RouterWeights& router = routed.weights.weights().block[1].router;
+  RouterWeights& router = routed.weights.weights().section[1].router;
   std::fill_n(router.w.data, router.w.numel(), 0.0f);
   router.bias[0] = 1;
   const TinyBatch batch(sequences, routed.config);
@@ -170,20 +170,20 @@ TEST(Network, LogitsOfListedRowsGiveTheLoss) {
 TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
   TinyModel model(tiny_routed(), {.sequences = 1, .T = 8});
   std::vector<int32_t> none_begin{0, 0};
-  BlockActs& acts = model.acts.block[1];
+  SectionActs& acts = model.acts.section[1];
   const Batch nothing{};
-  const BlockContext context{model.config,
-                             model.config.section(1),
-                             model.weights.weights().block[1],
-                             model.products.block(1),
-                             model.acts.rope,
-                             model.acts.scratch,
-                             nothing};
+  const SectionContext context{model.config,
+                               model.config.section(1),
+                               model.weights.weights().section[1],
+                               model.products.section(1),
+                               model.acts.rope,
+                               model.acts.scratch,
+                               nothing};
   const Buffer x = random_buffer({8, model.config.hidden_size}, 2);
   int32_t unused = 0;
   const RowList none{{&unused, {0}}, {&unused, {0}}, {none_begin.data(), {2}}, 0};
-  block_forward(context, acts, x, none, {});
-  BlockWeights& gradient = model.gradient.weights().block[1];
+  section_forward(context, acts, x, none, {});
+  SectionWeights& gradient = model.gradient.weights().section[1];
   acts.router.list = none;
   std::fill_n(acts.router.dscore.data, 8, 0.0f);
   Buffer dx = random_buffer({8, model.config.hidden_size}, 4);
@@ -191,7 +191,7 @@ TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
   const RouterContext router{model.config, model.config.section(1), context.weights.router, context.products.fc1,
                              model.acts.scratch};
   routed_backward(dx, router, gradient.router, acts.router, acts.delta.slice(0, 0), acts.saved.slice(0, 0), {},
-                  [&](F32 ddelta) { return block_backward(context, acts, gradient, ddelta, {}, {}); });
+                  [&](F32 ddelta) { return section_backward(context, acts, gradient, ddelta, {}, {}); });
   for (size_t i = 0; i < model.gradient.list().size(); i++)
     for (int64_t j = 0; j < model.gradient.at(i).numel(); j++)
       ASSERT_EQ(model.gradient.at(i)[j], 0.0f) << model.gradient.list()[i].name;

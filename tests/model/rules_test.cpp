@@ -18,7 +18,7 @@ namespace {
 using namespace isobath::testing;
 
 void set_router(TinyModel& model, int64_t l, float value) {
-  const F32 w = model.weights.weights().block[size_t(l)].router.w;
+  const F32 w = model.weights.weights().section[size_t(l)].router.w;
   std::fill_n(w.data, w.numel(), value);
 }
 
@@ -33,7 +33,7 @@ ModelConfig by_threshold(double capacity) {
 TEST(Threshold, PartsScoresByTheStoredNumber) {
   TinyModel model(by_threshold(0.4), {.sequences = 1, .T = 30}, Purpose::kForward);
   const TinyBatch batch(random_sequences({30}, model.config.vocab_size), model.config);
-  const F32 threshold = model.weights.weights().block[1].router.threshold;
+  const F32 threshold = model.weights.weights().section[1].router.threshold;
   for (const float t : {-0.7f, 0.0f, 0.3f}) {
     threshold[0] = t;
     for (const float depth : {0.0f, 0.25f}) {
@@ -48,7 +48,7 @@ TEST(Threshold, PartsScoresByTheStoredNumber) {
 
 TEST(Threshold, MinusInfinityRoutesAll) {
   TinyModel model(by_threshold(1.0), {.sequences = 1, .T = 9}, Purpose::kForward);
-  model.weights.weights().block[1].router.threshold[0] = -std::numeric_limits<float>::infinity();
+  model.weights.weights().section[1].router.threshold[0] = -std::numeric_limits<float>::infinity();
   const TinyBatch batch(random_sequences({9}, model.config.vocab_size), model.config);
   model.forward(batch, {.by = SelectBy::kCausal});
   EXPECT_EQ(model.router(1).list.rows, 9);
@@ -93,7 +93,7 @@ TEST(Threshold, IsTheBiasCorrectedMeanOfTheSteps) {
 TEST(Threshold, HasNoGradient) {
   TinyModel model(by_threshold(0.3), {.sequences = 1, .T = 20});
   model.step(TinyBatch(random_sequences({20}, model.config.vocab_size), model.config));
-  EXPECT_EQ(model.gradient.weights().block[1].router.threshold[0], 0);
+  EXPECT_EQ(model.gradient.weights().section[1].router.threshold[0], 0);
   EXPECT_EQ(model.router(1).auxiliary_sum, 0);
 }
 
@@ -150,11 +150,11 @@ TEST(TokenChoice, MayTrainABlockOnNoRows) {
   c.routing.router_bias = true;
   TinyModel model(c, {.sequences = 2, .T = 9});
   set_router(model, 1, 0);
-  model.weights.weights().block[1].router.bias[0] = -1;
+  model.weights.weights().section[1].router.bias[0] = -1;
   const TinyBatch batch(random_sequences({9, 6}, c.vocab_size), model.config);
   EXPECT_TRUE(std::isfinite(model.step(batch)));
   EXPECT_EQ(model.router(1).list.rows, 0);
-  const BlockWeights& g = model.gradient.weights().block[1];
+  const SectionWeights& g = model.gradient.weights().section[1];
   for (int64_t i = 0; i < g.down.numel(); i++) ASSERT_EQ(g.down[i], 0);
   for (int64_t i = 0; i < g.q.numel(); i++) ASSERT_EQ(g.q[i], 0);
   const double p = 1 / (1 + std::exp(1.0));

@@ -20,7 +20,7 @@ namespace {
 using namespace isobath::testing;
 
 void set_router(TinyModel& model, int64_t l, float value) {
-  const F32 w = model.weights.weights().block[size_t(l)].router.w;
+  const F32 w = model.weights.weights().section[size_t(l)].router.w;
   std::fill_n(w.data, w.numel(), value);
 }
 
@@ -109,7 +109,7 @@ TEST_P(CausalRule, ShareZeroSkipsTheBlock) {
   const TinyBatch batch(random_sequences({9}, model.config.vocab_size), model.config);
   model.forward(batch, {.by = SelectBy::kCausal, .depth = -1e30f});
   const std::vector<double> skipped = run_reference(model, batch).loss;
-  BlockWeights& block = model.weights.weights().block[1];
+  SectionWeights& block = model.weights.weights().section[1];
   std::fill_n(block.o.data, block.o.numel(), 0.0f);
   std::fill_n(block.down.data, block.down.numel(), 0.0f);
   model.products.pack(model.weights.weights());
@@ -138,7 +138,7 @@ TEST_P(CausalRule, OffsetIsAddedToTheLogit) {
   TinyModel moved(c, {.sequences = 1, .T = 40}, Purpose::kForward);
   const TinyBatch batch(random_sequences({40}, c.vocab_size), plain.config);
   for (const float offset : {-0.4f, 0.0f, 0.3f}) {
-    moved.weights.weights().block[0].router.offset[0] = offset;
+    moved.weights.weights().section[0].router.offset[0] = offset;
     plain.forward(batch, {.by = SelectBy::kCausal, .depth = offset});
     moved.forward(batch, {.by = SelectBy::kCausal});
     EXPECT_EQ(moved.chosen(0), plain.chosen(0)) << offset;
@@ -201,7 +201,7 @@ TEST(NonFiniteScore, NamesBlockAndRow) {
 
 TEST(NonFiniteWeight, NamesTheFirstRouterBehindIt) {
   TinyModel model(tiny_routed(), {.sequences = 1, .T = 5});
-  model.weights.weights().block[0].down[2] = std::numeric_limits<float>::quiet_NaN();
+  model.weights.weights().section[0].down[2] = std::numeric_limits<float>::quiet_NaN();
   model.products.pack(model.weights.weights());
   const TinyBatch batch(random_sequences({5}, model.config.vocab_size), model.config);
   expect_refused(model, batch, {}, "block 1", "row 0");

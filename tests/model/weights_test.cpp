@@ -94,7 +94,7 @@ TEST(Weights, ATiedModelHasNoHead) {
 
 TEST(Weights, NeighboursAreOneMatrix) {
   const WeightSet set(tiny_config(1));
-  const BlockWeights& b = set.weights().block[0];
+  const SectionWeights& b = set.weights().section[0];
   EXPECT_EQ(b.k.data, b.q.data + b.q.numel());
   EXPECT_EQ(b.v.data, b.k.data + b.k.numel());
   EXPECT_EQ(b.up.data, b.gate.data + b.gate.numel());
@@ -228,7 +228,7 @@ TEST(StartValues, OfAWeightDependOnSeedAndNameAlone) {
   initialize(more, 8);
   EXPECT_FALSE(std::equal(before.begin(), before.end(), more.at(0).data));
   // Two tensors of one shape are not copies of each other.
-  const BlockWeights& b = plain.weights().block[0];
+  const SectionWeights& b = plain.weights().section[0];
   EXPECT_FALSE(std::equal(b.gate.data, b.gate.data + b.gate.numel(), b.up.data));
 }
 
@@ -282,8 +282,8 @@ TEST(CopyWeights, TakesWhatBothHave) {
   randomize(from, 4);
   fill(to, -1);
   copy_weights(to, from);
-  EXPECT_EQ(to.weights().block[1].router.offset[0], -1);
-  EXPECT_EQ(to.weights().block[1].router.bias[0], from.weights().block[1].router.bias[0]);
+  EXPECT_EQ(to.weights().section[1].router.offset[0], -1);
+  EXPECT_EQ(to.weights().section[1].router.bias[0], from.weights().section[1].router.bias[0]);
   expect_same_bits(to.weights().head.data, from.weights().head.data, from.weights().head.numel());
   EXPECT_THROW(copy_weights(from, to), Error) << "nowhere to put the offset";
   more.vocab_size = 24;

@@ -182,7 +182,7 @@ struct TinyModel {
     forward_blocks(weights.weights(), products, acts, config, batch.view(), how);
     return forward_loss(weights.weights(), products, acts, config, batch.view());
   }
-  RouterActs& router(int64_t l) { return acts.block[size_t(l)].router; }
+  RouterActs& router(int64_t l) { return acts.section[size_t(l)].router; }
   std::vector<float> gradients() const {
     std::vector<float> all;
     for (size_t i = 0; i < gradient.list().size(); i++)
@@ -246,7 +246,7 @@ inline std::vector<std::vector<reference::Taken>> taken_of(TinyModel& model, int
   if (!model.config.has_experts()) return taken;
   taken.resize(size_t(N));
   if (!model.config.section(l).mlp()) return taken;
-  const BlockActs& b = model.acts.block[size_t(l)];
+  const SectionActs& b = model.acts.section[size_t(l)];
   const int64_t O = model.config.experts.outputs();
   for (int64_t s = 0; s < b.list.rows; s++)
     for (int64_t o = 0; o < O; o++) {

@@ -78,7 +78,7 @@ TEST_P(Calibrated, shares_are_the_targets_and_top_k_stays) {
     EXPECT_EQ(c.layer[i].section.block, int64_t(2 * i + 1));
     EXPECT_NEAR(c.layer[i].after, shares[i], 20 / rows);  // rows of equal text before them tie
     EXPECT_EQ(c.layer[i].before, c.before.layer[i].share());
-    EXPECT_NE(model.weights.weights().block[size_t(2 * i + 1)].router.offset[0], 0);
+    EXPECT_NE(model.weights.weights().section[size_t(2 * i + 1)].router.offset[0], 0);
   }
   EXPECT_EQ(evaluator.run(model, {.by = SelectBy::kTopK}).loss, c.top_k.loss);
   EXPECT_EQ(evaluator.run(model, {.by = SelectBy::kCausal}).loss, c.after.loss);

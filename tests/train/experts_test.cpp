@@ -64,7 +64,7 @@ TEST_P(ExpertsLearn, OneBatchInTwentySteps) {
     add_experts(layers, model.config, model.acts);
     ASSERT_EQ(layers.size(), 3u);
     for (const LayerExperts& l : layers)
-      expect_shares_as_configured(l, model.config.experts, model.acts.block[size_t(l.block)].list.rows);
+      expect_shares_as_configured(l, model.config.experts, model.acts.section[size_t(l.block)].list.rows);
     optimizer.step(model.weights, model.gradient, 3e-3, step);
     model.products.pack(model.weights.weights());
   }
@@ -95,7 +95,7 @@ TEST(Experts, DepthIsMoreOrLessCompute) {
     std::vector<int64_t> assigned;
     for (const float depth : {-1e30f, 0.0f, 1e30f}) {
       EXPECT_TRUE(std::isfinite(model.forward(batch, {.by = SelectBy::kCausal, .depth = depth})));
-      assigned.push_back(model.acts.block[1].experts.tally.assigned);
+      assigned.push_back(model.acts.section[1].experts.tally.assigned);
     }
     EXPECT_EQ(assigned[0], 0);
     EXPECT_GT(assigned[1], 0);
@@ -109,11 +109,11 @@ TEST(Experts, ThatNoRowTookHaveZeroGradients) {
   ModelConfig config = tiny_config(1);
   config.experts = {.experts = 3, .per_token = 1, .balance_weight = 0};
   TinyModel model(config, {.sequences = 1, .T = 6});
-  const F32 router = model.weights.weights().block[0].expert_router;
+  const F32 router = model.weights.weights().section[0].expert_router;
   std::fill_n(router.data, router.numel(), 0.0f);  // equal scores: all rows take the first
   const TinyBatch batch(random_sequences({6}, config.vocab_size), model.config);
   model.step(batch);
-  const std::vector<ExpertWeights>& g = model.gradient.weights().block[0].expert;
+  const std::vector<ExpertWeights>& g = model.gradient.weights().section[0].expert;
   const auto size = [](F32 w) {
     return std::accumulate(w.data, w.data + w.numel(), 0.0, [](double sum, float v) { return sum + std::abs(v); });
   };
@@ -132,7 +132,7 @@ TEST(Experts, TakeListsLongerThanAChunk) {
     TinyModel apart(config, limits_for(sequences), Purpose::kTrain, 3, {.storage = storage});
     const TinyBatch all(sequences, together.config);
     together.step(all);
-    ASSERT_GT(together.acts.block[0].experts.to.begin[1], 2 * kMlpRows);
+    ASSERT_GT(together.acts.section[0].experts.to.begin[1], 2 * kMlpRows);
     for (const Sequence& s : sequences)
       apart.add_step(TinyBatch({s}, apart.config), {},
                      {.targets = all.targets(), .rows = all.rows(), .runs = all.runs()});
@@ -147,7 +147,7 @@ TEST(Experts, ANumberThatIsNotFiniteNamesTheBlock) {
   ModelConfig config = tiny_config(2);
   config.experts = {.experts = 3};
   TinyModel model(config, {.sequences = 1, .T = 6});
-  model.weights.weights().block[1].expert_router[3] = NAN;
+  model.weights.weights().section[1].expert_router[3] = NAN;
   const TinyBatch batch(random_sequences({6}, config.vocab_size), model.config);
   const Error error = error_of([&] { model.step(batch); });
   EXPECT_EQ(error.fault(), Fault::kWork);

@@ -133,10 +133,10 @@ TEST(Threshold, moves_once_per_optimizer_step) {
     const auto trainer = trainer_of(c);
     trainer->step();
     std::vector<float>& t = after[micro == 4];
-    for (const BlockWeights& b : trainer->model().weights.weights().block)
+    for (const SectionWeights& b : trainer->model().weights.weights().section)
       if (!b.router.threshold.empty()) t.push_back(b.router.threshold[0]);
     trainer->evaluate({});
-    EXPECT_EQ(trainer->model().weights.weights().block[1].router.threshold[0], t[0]);
+    EXPECT_EQ(trainer->model().weights.weights().section[1].router.threshold[0], t[0]);
   }
   ASSERT_EQ(after[0].size(), 2u);
   EXPECT_NE(after[0][0], 0);

@@ -79,7 +79,7 @@ TEST(TrainOnly, freezes_a_threshold_that_is_not_named) {
     c.train.train_only = named ? "mlp,router.threshold" : "mlp";
     const auto trainer = trainer_of(c);
     trainer->step();
-    EXPECT_EQ(trainer->model().weights.weights().block[1].router.threshold[0] != 0, named);
+    EXPECT_EQ(trainer->model().weights.weights().section[1].router.threshold[0] != 0, named);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "model/block.h"
+#include "model/section.h"
 
 #include <algorithm>
 
@@ -45,15 +45,15 @@ void attend_to_cache(F32 o, CF32 q, const RowList& list, CI32 seen, const Heads&
 }
 
 // Parts of scratch.qkv where the queries are of the list and the keys of all rows.
-F32 wide_kv_of(const BlockContext& c, int64_t N) { return {c.scratch.qkv.data, {N, 2 * c.config.heads().kv_cols()}}; }
-F32 wide_q_of(const BlockContext& c, int64_t S, int64_t N) {
+F32 wide_kv_of(const SectionContext& c, int64_t N) { return {c.scratch.qkv.data, {N, 2 * c.config.heads().kv_cols()}}; }
+F32 wide_q_of(const SectionContext& c, int64_t S, int64_t N) {
   const Heads heads = c.config.heads();
   return {c.scratch.qkv.data + N * 2 * heads.kv_cols(), {S, heads.q_cols()}};
 }
 F32 of_format(const Stored& kept, F32 stand_in) { return kept.storage == Storage::kF32 ? kept.as<float>() : stand_in; }
 
 // cache = all: keys and values of every row of x, into b.kv and the slots; b.seen.
-void keys_of_all_rows(const BlockContext& c, BlockActs& b, CF32 x, const KvLayer& cache) {
+void keys_of_all_rows(const SectionContext& c, SectionActs& b, CF32 x, const KvLayer& cache) {
   const int64_t N = x.rows();
   const Heads heads = c.config.heads();
   const Stored kv = b.kv.slice(0, N);
@@ -73,7 +73,7 @@ void keys_of_all_rows(const BlockContext& c, BlockActs& b, CF32 x, const KvLayer
 }
 
 // From the first norm, which is in scratch.normed, to attention's output in o.
-void attention_over_all(const BlockContext& c, BlockActs& b, const KvLayer& cache, Stored o) {
+void attention_over_all(const SectionContext& c, SectionActs& b, const KvLayer& cache, Stored o) {
   const int64_t S = b.list.rows, N = c.batch.rows();
   const Heads heads = c.config.heads();
   const Stored q = b.qkv.slice(0, S);
@@ -86,7 +86,7 @@ void attention_over_all(const BlockContext& c, BlockActs& b, const KvLayer& cach
                          c.batch.segment_begin, seen, heads);
 }
 
-void attention_over_list(const BlockContext& c, BlockActs& b, const KvLayer& cache, Stored o) {
+void attention_over_list(const SectionContext& c, SectionActs& b, const KvLayer& cache, Stored o) {
   const int64_t S = b.list.rows;
   const Heads heads = c.config.heads();
   const Stored qkv = b.qkv.slice(0, S);
@@ -101,7 +101,7 @@ void attention_over_list(const BlockContext& c, BlockActs& b, const KvLayer& cac
 }
 
 // To attention's output in scratch.a.
-void attention_half(const BlockContext& c, BlockActs& b, const KvLayer& cache) {
+void attention_half(const SectionContext& c, SectionActs& b, const KvLayer& cache) {
   const int64_t S = b.list.rows;
   const Stored o = b.o.slice(0, S);
   const F32 wide_o = for_products(o, c.scratch.o);
@@ -111,10 +111,10 @@ void attention_half(const BlockContext& c, BlockActs& b, const KvLayer& cache) {
 }
 
 // The second norm's input.
-CStored mlp_input(const BlockActs& b) { return (b.z.empty() ? b.saved : b.z).slice(0, b.list.rows); }
+CStored mlp_input(const SectionActs& b) { return (b.z.empty() ? b.saved : b.z).slice(0, b.list.rows); }
 
-// From the second norm, which is in scratch.normed. m (S,D); left out: what block_backward reads, and no more.
-void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
+// From the second norm, which is in scratch.normed. m (S,D); left out: what section_backward reads, and no more.
+void mlp_half(const SectionContext& c, SectionActs& b, F32 m) {
   const int64_t S = b.list.rows;
   const F32 normed = c.scratch.normed.slice(0, S);
   if (c.config.has_experts()) return experts_half(c, b, mlp_input(b), m);
@@ -129,7 +129,7 @@ void mlp_half(const BlockContext& c, BlockActs& b, F32 m) {
 }
 
 // dz2 (S,D), the gradient of the second norm's input.
-void mlp_backward_half(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta, F32 dz2) {
+void mlp_backward_half(const SectionContext& c, SectionActs& b, SectionWeights& g, F32 ddelta, F32 dz2) {
   const int64_t S = b.list.rows;
   const Scratch& s = c.scratch;
   const F32 normed = s.normed.slice(0, S), rstd = b.rstd2.slice(0, S);
@@ -154,7 +154,7 @@ void mlp_backward_half(const BlockContext& c, BlockActs& b, BlockWeights& g, F32
 
 // Back through RoPE, product and norm of rows whose norm had `in` and `rstd`: dz from dy, the gradient of the product's
 // output, which is of the first `heads` heads of rotated columns.
-void first_product_backward(const BlockContext& c, const Product& product, F32 dz, Accum dW, Accum dnorm, F32 dy,
+void first_product_backward(const SectionContext& c, const Product& product, F32 dz, Accum dW, Accum dnorm, F32 dy,
                             CI32 position, int64_t heads, CStored in, CF32 rstd) {
   const F32 normed = c.scratch.normed.slice(0, dy.rows());
   rope_backward(dy, position, c.rope, heads);
@@ -166,7 +166,7 @@ void first_product_backward(const BlockContext& c, const Product& product, F32 d
 }
 
 // dz1 (S,D) from da, which it may overwrite; what goes through the keys of all rows is added to dx.
-void attention_backward_half(const BlockContext& c, const BlockActs& b, BlockWeights& g, F32 dz1, F32 da, CF32 x,
+void attention_backward_half(const SectionContext& c, const SectionActs& b, SectionWeights& g, F32 dz1, F32 da, CF32 x,
                              F32 dx) {
   const int64_t S = b.list.rows, N = c.batch.rows();
   const Heads heads = c.config.heads();
@@ -196,38 +196,38 @@ void attention_backward_half(const BlockContext& c, const BlockActs& b, BlockWei
 
 namespace {
 
-F32 of_list(F32 scratch, const BlockActs& b) { return scratch.slice(0, b.list.rows); }
-Stored of_list(const Stored& kept, const BlockActs& b) { return kept.empty() ? kept : kept.slice(0, b.list.rows); }
+F32 of_list(F32 scratch, const SectionActs& b) { return scratch.slice(0, b.list.rows); }
+Stored of_list(const Stored& kept, const SectionActs& b) { return kept.empty() ? kept : kept.slice(0, b.list.rows); }
 
 // The norm before the section's first half, of x's listed rows.
-void first_norm(const BlockContext& c, BlockActs& b, const RmsNormIn& in, Stored saved) {
+void first_norm(const SectionContext& c, SectionActs& b, const RmsNormIn& in, Stored saved) {
   const bool attention = c.section.attention();
   rmsnorm_forward(of_list(c.scratch.normed, b), of_list(attention ? b.rstd1 : b.rstd2, b), saved, in,
                   attention ? c.weights.norm1 : c.weights.norm2, float(c.config.rms_norm_eps));
 }
 
 // The norm between the halves of a whole block, of x + a.
-void second_norm(const BlockContext& c, BlockActs& b) {
+void second_norm(const SectionContext& c, SectionActs& b) {
   rmsnorm_forward(of_list(c.scratch.normed, b), of_list(b.rstd2, b), of_list(b.z, b),
                   {.x = of_list(b.saved, b), .index = {}, .add = of_list(c.scratch.a, b)}, c.weights.norm2,
                   float(c.config.rms_norm_eps));
 }
 
 // From the first norm on. With `m` left out, the MLP's last product is.
-void run_halves(const BlockContext& c, BlockActs& b, const KvLayer& cache, F32 m) {
+void run_halves(const SectionContext& c, SectionActs& b, const KvLayer& cache, F32 m) {
   if (c.section.attention()) attention_half(c, b, cache);
   if (c.section.part == Part::kBlock) second_norm(c, b);
   if (c.section.mlp()) mlp_half(c, b, m);
 }
 
-Delta delta_of(const BlockContext& c, const BlockActs& b) {
+Delta delta_of(const SectionContext& c, const SectionActs& b) {
   const F32 a = of_list(c.scratch.a, b), m = of_list(c.scratch.m, b);
   return {c.section.attention() ? a : m, c.section.part == Part::kBlock ? m : F32{}};
 }
 
 }  // namespace
 
-Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, const KvLayer& cache) {
+Delta section_forward(const SectionContext& c, SectionActs& b, CF32 x, const RowList& list, const KvLayer& cache) {
   b.list = list;
   if (c.config.keeps_all_keys(c.section)) keys_of_all_rows(c, b, x, cache);
   if (c.config.has_experts() && c.section.mlp()) choose_no_experts(b.experts);
@@ -238,7 +238,7 @@ Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& 
   return delta_of(c, b);
 }
 
-void block_forward_again(const BlockContext& c, BlockActs& b, CF32 x) {
+void section_forward_again(const SectionContext& c, SectionActs& b, CF32 x) {
   if (b.list.rows == 0) return;
   if (c.config.keeps_all_keys(c.section)) keys_of_all_rows(c, b, x, {});
   first_norm(c, b, {.x = of_list(b.saved, b), .index = {}, .add = {}}, {});
@@ -248,7 +248,7 @@ void block_forward_again(const BlockContext& c, BlockActs& b, CF32 x) {
   residual_add_forward({}, of_list(b.delta, b), {}, {}, sum.first, sum.second);
 }
 
-Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& g, F32 ddelta, CF32 x, F32 dx) {
+Delta section_backward(const SectionContext& c, SectionActs& b, SectionWeights& g, F32 ddelta, CF32 x, F32 dx) {
   const F32 dz1 = ddelta, dz2 = of_list(c.scratch.dz2, b);
   const bool whole = c.section.part == Part::kBlock;
   const Delta dlist = whole ? Delta{dz1, dz2} : Delta{c.section.attention() ? dz1 : dz2, {}};

@@ -16,11 +16,11 @@ struct Delta {
   F32 first, second;  // (S,D)
 };
 
-struct BlockContext {
+struct SectionContext {
   const ModelConfig& config;
   Section section;
-  const BlockWeights& weights;
-  const BlockProducts& products;
+  const SectionWeights& weights;
+  const SectionProducts& products;
   CF32 rope;
   Scratch& scratch;
   const Batch& batch;
@@ -30,16 +30,16 @@ struct BlockContext {
 
 // x (N,D), list.rows = S. With a cache, the rows' keys and values are appended to their sequence's slot (one segment
 // per slot) and attention reads the slots; without, it reads the list's own keys.
-Delta block_forward(const BlockContext& c, BlockActs& b, CF32 x, const RowList& list, const KvLayer& cache);
+Delta section_forward(const SectionContext& c, SectionActs& b, CF32 x, const RowList& list, const KvLayer& cache);
 
-// With Recompute::kBlocks, before block_backward: the buffers of the block's last block_forward again, to the bit, from
-// b.saved and b.list, and the x (N,D) of then where cache = all. What backward does not read is left out: the MLP's
-// second product of a block without b.delta.
-void block_forward_again(const BlockContext& c, BlockActs& b, CF32 x);
+// With Recompute::kBlocks, before section_backward: the buffers of the block's last section_forward again, to the bit,
+// from b.saved and b.list, and the x (N,D) of then where cache = all. What backward does not read is left out: the
+// MLP's second product of a block without b.delta.
+void section_forward_again(const SectionContext& c, SectionActs& b, CF32 x);
 
 // delta's gradient in, which it may overwrite; gradients of x_list out as two summands, of which the second may be
 // empty; weight gradients are added. With cache = all, x (N,D) is that of forward, and the gradient through keys and
 // values is added to dx (N,D).
-Delta block_backward(const BlockContext& c, BlockActs& b, BlockWeights& gradient, F32 ddelta, CF32 x, F32 dx);
+Delta section_backward(const SectionContext& c, SectionActs& b, SectionWeights& gradient, F32 ddelta, CF32 x, F32 dx);
 
 }  // namespace isobath
