@@ -144,7 +144,7 @@ Json make_record(const Study& study, const PlannedRun& run, const fs::path& metr
               {"parameters", run.parameters},
               {"flops_per_token", run.flops_per_token},
               {"dense_flops_per_token", run.dense_flops_per_token},
-              {"budget", run.config.train.flops},
+              {"budget", run.asked()},
               {"flops", last["flops"]},
               {"steps", last["step"]},
               {"tokens", last["tokens"]},

@@ -3,8 +3,8 @@
 //   format            1
 //   study, run, recipe, variant, size, grid, changed, seed    as the study planned it (lab/study.h)
 //   parameters, flops_per_token, dense_flops_per_token        forward FLOPs, of the model and of its dense twin
-//   budget, flops, steps, tokens                              FLOPs asked for, and summed over the steps that were done
-//   top_k, causal     the evaluation over the whole validation text: loss, entropy, targets, windows, and of every
+//   budget, flops, steps, tokens                              FLOPs (or tokens) asked for; what the done steps summed
+//   to top_k, causal     the evaluation over the whole validation text: loss, entropy, targets, windows, and of every
 //                     routed section share, accuracy, precision, recall; no `causal` without a causal rule
 //   curve             training [[flops, loss]] in at most 100 means; validation [[flops, top_k, causal]]
 //   corpus            hash of tokenizer and text

@@ -108,7 +108,7 @@ std::string interval_text(const std::optional<Interval>& interval) {
 Figure loss_against_parameters(const Recipes& all) {
   Figure figure{"loss-parameters",
                 "Loss against parameters",
-                "Every model has had the same training FLOPs. Lines: a parabola in log parameters (Hoffmann et al. "
+                "Models of one budget, by size. Lines: a parabola in log parameters (Hoffmann et al. "
                 "2022, approach 2); diamonds: its lowest point, the best size for the budget, with its 95% interval.",
                 {}};
   SeriesData data;

@@ -36,6 +36,16 @@ std::string shares_text(const RecipeSummary& recipe) {
   return high < low ? "-" : fmt::format("{:.1f} to {:.1f}%", 100 * low, 100 * high);
 }
 
+// How often the causal rule chooses as top-k does, over routed sections and runs.
+std::string agreement_text(const RecipeSummary& recipe) {
+  double sum = 0;
+  int64_t layers = 0;
+  for (const Json* run : recipe.runs)
+    for (const Json& layer : (*run)["top_k"]["layers"])
+      if (layer.contains("accuracy")) sum += layer["accuracy"].get<double>(), layers++;
+  return layers == 0 ? "-" : fmt::format("{:.1f}%", 100 * sum / double(layers));
+}
+
 double mean_of(const RecipeSummary& recipe, const char* key) {
   double sum = 0;
   for (const Json* run : recipe.runs) sum += (*run)["measured"][key].get<double>();
@@ -86,8 +96,8 @@ std::vector<RecipeSummary> summarize(const std::vector<Json>& records) {
 
 HtmlTable summary_table(const std::vector<RecipeSummary>& recipes) {
   HtmlTable table;
-  table.head = {"model", "budget",       "parameters",    "FLOPs/token",   "of dense", "tokens",
-                "seeds", "loss (top-k)", "loss (causal)", "causal shares", "time"};
+  table.head = {"model", "budget",       "parameters",    "FLOPs/token",   "of dense",  "tokens",
+                "seeds", "loss (top-k)", "loss (causal)", "causal shares", "agreement", "time"};
   for (const RecipeSummary& recipe : recipes) {
     const Json& r = *recipe.first;
     const double flops = r["flops_per_token"], dense = r["dense_flops_per_token"];
@@ -95,7 +105,7 @@ HtmlTable summary_table(const std::vector<RecipeSummary>& recipes) {
         {recipe.label, fmt::format("{:.3g}", r["budget"].get<double>()), with_letter(r["parameters"].get<double>()),
          with_letter(flops), fmt::format("{:.1f}%", 100 * flops / dense), with_letter(r["tokens"].get<double>()),
          std::to_string(recipe.runs.size()), spread_text(recipe.top_k, 4), spread_text(recipe.causal, 4),
-         shares_text(recipe), duration_text(mean_of(recipe, "seconds"))});
+         shares_text(recipe), agreement_text(recipe), duration_text(mean_of(recipe, "seconds"))});
   }
   return table;
 }
