@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "lab/record.h"
 
 namespace isobath {
 namespace {
@@ -38,12 +39,10 @@ std::string shares_text(const RecipeSummary& recipe) {
 
 // How often the causal rule chooses as top-k does, over routed sections and runs.
 std::string agreement_text(const RecipeSummary& recipe) {
-  double sum = 0;
-  int64_t layers = 0;
+  std::vector<double> agreement;
   for (const Json* run : recipe.runs)
-    for (const Json& layer : (*run)["top_k"]["layers"])
-      if (layer.contains("accuracy")) sum += layer["accuracy"].get<double>(), layers++;
-  return layers == 0 ? "-" : fmt::format("{:.1f}%", 100 * sum / double(layers));
+    if (const auto one = causal_agreement((*run)["top_k"])) agreement.push_back(*one);
+  return agreement.empty() ? "-" : fmt::format("{:.1f}%", 100 * seed_spread(agreement).mean);
 }
 
 double mean_of(const RecipeSummary& recipe, const char* key) {
