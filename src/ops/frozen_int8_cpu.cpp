@@ -65,7 +65,10 @@ struct WidenedDots {
 #else
 // Words of 32 bits.
 struct WidenedDots {
+  // Constructors that nobody declares are compiled without NEON's attributes, and cannot take its vectors in.
   struct Fours {
+    HWY_INLINE Fours() {}
+    HWY_INLINE Fours(Ints a, Ints b, Ints c, Ints d) : a(a), b(b), c(c), d(d) {}
     Ints a, b, c, d;
   };
   static HWY_INLINE Fours of_weights(Ints w) {
