@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <set>
 
@@ -19,22 +20,24 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-// -infinity apart.
-bool all_finite(CF32 w) {
+// A rule's number may be infinite, which lies above or below every logit: a threshold where nothing was left out, an
+// offset for no row or for all.
+bool is_sound(CF32 w, Kind kind) {
   constexpr int64_t kChunk = 1 << 18;
-  std::atomic<bool> finite = true;
+  const float most = kind == Kind::kRule ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::max();
+  std::atomic<bool> sound = true;
   parallel_for((w.numel() + kChunk - 1) / kChunk, 1, [&](int64_t chunk) {
     const float *begin = w.data + chunk * kChunk, *end = w.data + std::min(w.numel(), (chunk + 1) * kChunk);
-    if (!std::all_of(begin, end, [](float v) { return v < std::numeric_limits<float>::infinity(); })) finite = false;
+    if (!std::all_of(begin, end, [most](float v) { return std::abs(v) <= most; })) sound = false;
   });
-  return finite;
+  return sound;
 }
 
 }  // namespace
 
 std::string weight_not_finite(const WeightSet& set) {
   for (size_t i = 0; i < set.list().size(); i++)
-    if (!all_finite(set.at(i))) return set.list()[i].name;
+    if (!is_sound(set.at(i), set.list()[i].kind)) return set.list()[i].name;
   return "";
 }
 

@@ -16,7 +16,8 @@ struct TensorSource {
   std::string where;                                            // for messages
 };
 
-// The name of the first weight that holds NaN or infinity, empty where none does. A threshold may be -infinity.
+// The name of the first weight that holds NaN or infinity, empty where none does. The number of a
+// rule (a threshold, an offset) may be infinite.
 std::string weight_not_finite(const WeightSet& set);
 
 // Fills every weight of the list. Throws Error{kWork} naming one that is not finite, and Error{kInput} naming the

@@ -25,6 +25,26 @@ TEST(Calibrate, writes_a_model_that_routes_what_was_asked) {
   output_of({"calibrate", out, "--path", work.text, "--out", (work.dir / "again").string(), "--share", "0.2,0.7"});
 }
 
+// The offset for all rows is infinite; a block of capacity 1 is meant to take all.
+TEST(Calibrate, writes_shares_of_all_and_none_that_can_be_read) {
+  const Workplace work;
+  output_of(work.train({"--capacity", "1,1,0.25,0.25"}));
+  const auto shares = [&](const char* name, const Arguments& more) {
+    const std::string out = (work.dir / name).string();
+    Arguments all{"calibrate", work.out, "--path", work.text, "--out", out};
+    all.insert(all.end(), more.begin(), more.end());
+    output_of(all);
+    output_of({"generate", out, "--prompt", "the", "--max-tokens", "5"});
+    std::vector<double> found;
+    const auto json =
+        nlohmann::json::parse(output_of({"eval", out, "--path", work.text, "--by", "causal", "--json"}))["causal"];
+    for (const auto& layer : json["layers"]) found.push_back(layer["share"]);
+    return found;
+  };
+  EXPECT_EQ(shares("ends", {"--share", "0,1"}), (std::vector<double>{0, 1}));
+  EXPECT_EQ(shares("default", {})[0], 1) << "the capacity of block 1";
+}
+
 TEST(Calibrate, refuses_what_has_no_rule_and_folders_in_use) {
   const Workplace work;
   output_of(work.train({"--causal", "none"}));

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "model/names.h"
+#include "train/start_from.h"
 #include "train_support.h"
 
 namespace isobath {
@@ -92,6 +93,17 @@ TEST_P(Calibrated, shares_are_the_targets_and_top_k_stays) {
   EXPECT_EQ(ends.layer[0].after, 0);
   EXPECT_EQ(ends.layer[1].after, 1);
   EXPECT_TRUE(std::isfinite(ends.after.loss));
+
+  // Offsets for no row and for all are infinite, and come back from a file.
+  const fs::path folder = dir / "ends";
+  fs::create_directories(folder);
+  save_model(folder, model, Tokenizer::bytes());
+  Model read(read_config(folder / "config.json"));
+  read_start(read.weights, folder);
+  EXPECT_EQ(read.weights.weights().section[1].router.offset[0], -kInfinity);
+  EXPECT_EQ(read.weights.weights().section[3].router.offset[0], kInfinity);
+  read.prepare(evaluator.rows());
+  EXPECT_EQ(evaluator.run(read, {.by = SelectBy::kCausal}).loss, ends.after.loss);
 }
 
 TEST(Calibrate, refuses_other_numbers_of_shares) {
