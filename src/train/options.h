@@ -85,9 +85,10 @@ void for_each_train_option(Options& t, Visit visit) {
   visit("train", "save_every", t.save_every, "write a checkpoint every so many steps; 0: at the end only");
   visit("train", "keep", t.keep, "newest checkpoints to keep");
   visit("train", "from", t.from, "start from the weights of this model folder; [model] and [routing] are its own");
-  visit(
-      "train", "train_only", t.train_only,
-      "train the weights whose names have one of these parts (or match, with *), such as router,predictor; empty: all");
+  visit("train", "train_only", t.train_only,
+        "train the weights whose names have one of these parts (or match, with *), such as router,predictor; router "
+        "takes "
+        "the experts' routers too; empty: all");
   visit("train", "capacity_anneal", t.capacity_anneal,
         "let capacity fall from 1 to the routing's over so many steps, or below 1 over this share of the run; 0: no");
   visit("train", "capacity_anneal_shape", t.capacity_anneal_shape, "how it falls");

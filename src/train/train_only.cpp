@@ -10,7 +10,10 @@
 namespace isobath {
 namespace {
 
+constexpr const char* kExpertRouter = ".block_sparse_moe.gate.weight";  // Mixtral's name for it
+
 bool matches(const std::string& name, const std::string& pattern) {
+  if (pattern == "router" && name.ends_with(kExpertRouter)) return true;
   if (pattern.find_first_of("*?") == std::string::npos) return name.find(pattern) != std::string::npos;
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }

@@ -42,6 +42,19 @@ TEST(TrainOnly, takes_parts_of_names_and_globs) {
   EXPECT_EQ(count_trained(with_predictor(), ""), count_weights(with_predictor()));
 }
 
+TEST(TrainOnly, router_means_the_routers_of_experts_too) {
+  ModelConfig c = with_predictor();
+  c.experts.experts = 2;
+  resolve(c, 8);
+  const WeightSet set(c, Allocate::kNo);
+  EXPECT_EQ(chosen(set, "router"),
+            (std::vector<std::string>{"model.layers.0.block_sparse_moe.gate.weight",
+                                      "model.layers.1.block_sparse_moe.gate.weight", "model.layers.1.router.weight"}));
+  EXPECT_EQ(chosen(set, "router.weight"), std::vector<std::string>{"model.layers.1.router.weight"})
+      << "a part of names";
+  EXPECT_EQ(count_trained(c, "router"), 12 + 2 * 2 * 12);
+}
+
 TEST(TrainOnly, refuses_what_matches_nothing) {
   const WeightSet set(with_predictor(), Allocate::kNo);
   for (const char* wrong : {"rooter", "router,rooter", "layers.1.*", ",", "router,,mlp"})
