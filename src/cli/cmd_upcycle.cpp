@@ -21,7 +21,11 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  isobath upcycle llama-folder --out llama-mod --capacity 0.125 --every 2\n"
     "  isobath train --from llama-mod --path text.txt --steps 2000 --capacity-anneal 0.5 --out runs/llama-mod\n"
-    "The new model computes what the dense one does, to the bit: capacity is 1 until training lets it fall.";
+    "The new model computes what the dense one does, by top-k and when it writes text: capacity is 1 until training "
+    "lets\n"
+    "it fall. Blocks routed whole (topology joint) have the dense model's bits, halves (staggered, attention, mlp) "
+    "agree\n"
+    "within rounding.";
 
 int run_upcycle(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
@@ -48,7 +52,7 @@ void add_upcycle(CLI::App& app, Run& run) {
   command->footer(kFooter);
   command->add_option("model", a->model, "dense model: run, checkpoint, or Hugging Face Llama folder")->required();
   command->add_option("--out", a->out, "folder of the new model")->required();
-  command->add_option("--seed", a->seed, "of the start values of a predictor")
+  command->add_option("--seed", a->seed, "of the start values of a predictor's first layer")
       ->check(not_negative)
       ->capture_default_str();
   a->flags.add(*command, {"routing"});

@@ -46,6 +46,20 @@ std::string first_not_finite(const Activations& acts, int64_t rows) {
   return "the output head";
 }
 
+// A model whose capacity is still on its way from 1 (upcycled, or of a run that was interrupted) would start with
+// another capacity than it has, and with other blocks than the ones it learned to compute.
+void check_anneal(const RunConfig& c) {
+  if (c.train.capacity_anneal > 0 || c.model.routing.annealed == 1) return;
+  ModelConfig arrived = c.model;
+  arrived.routing.annealed = 1;
+  check_routing(arrived);
+  for (int64_t l = 0; l < c.model.num_hidden_layers; l++)
+    require(arrived.capacity(l) == c.model.capacity(l),
+            "{}: block {} has a capacity of {:.4g} now, and the first step would cut it to {:.4g}; let it fall with "
+            "--capacity-anneal 0.5 (a share of the run, or a number of steps)",
+            c.train.from, l, c.model.capacity(l), arrived.capacity(l));
+}
+
 }  // namespace
 
 RunConfig resolved(RunConfig c, const Tokenizer& tokenizer) {
@@ -54,6 +68,7 @@ RunConfig resolved(RunConfig c, const Tokenizer& tokenizer) {
   c.model.bos_token_id = tokenizer.bos();
   if (tokenizer.eos() >= 0) c.model.eos_token_id = {tokenizer.eos()};
   if (!c.train.from.empty()) take_vocabulary(c.model, c.train.from, tokenizer.vocab_size());
+  check_anneal(c);
   c.model.routing.annealed = 1;
   resolve(c.model, c.data.context);
   if (c.data.micro_batch == 0) c.data.micro_batch = c.data.batch;

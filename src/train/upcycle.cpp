@@ -29,6 +29,9 @@ std::unique_ptr<Model> upcycle(const Model& dense, RoutingConfig routing, uint64
     if (router.w.empty()) continue;
     std::fill_n(router.w.data, router.w.numel(), 0.0f);
     router.bias[0] = 1;
+    if (router.fc2.empty()) continue;  // a predictor says yes to every row, as the other rules do of a score of 1
+    std::fill_n(router.fc2.data, router.fc2.numel(), 0.0f);
+    router.fc2_bias[0] = 1;
   }
   return model;
 }
