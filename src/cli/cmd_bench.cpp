@@ -8,6 +8,7 @@
 #include "cli/step_scan.h"
 #include "cli/table_text.h"
 #include "cli/terminal.h"
+#include "model/config_unused.h"
 
 namespace isobath::cli {
 namespace {
@@ -49,6 +50,7 @@ RunConfig defaults() {
 BenchSetup setup_of(const Arguments& a) {
   RunConfig run = defaults();
   a.flags.apply(run);
+  check_unused(run.model);
   run.model.vocab_size = a.vocab_size;
   if (a.models == "dense") run.model = dense_twin(run.model);
   resolve(run.model, a.context);

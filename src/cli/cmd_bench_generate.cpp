@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/generation_bench.h"
+#include "model/config_unused.h"
 
 namespace isobath::cli {
 namespace {
@@ -40,6 +41,7 @@ RunConfig defaults() {
 GenerationSetup setup_of(const Arguments& a) {
   RunConfig run = defaults();
   a.flags.apply(run);
+  check_unused(run.model);
   run.model.vocab_size = a.vocab_size;
   resolve(run.model, 2 * a.context);
   require(run.model.routed_blocks() > 0, "bench compares a routed model with its dense twin; give another topology");

@@ -5,6 +5,7 @@
 #include "cli/flags.h"
 #include "cli/open_model.h"
 #include "cli/run_text.h"
+#include "model/config_unused.h"
 #include "train/trainer.h"
 #include "train/upcycle.h"
 
@@ -32,6 +33,7 @@ int run_upcycle(const Arguments& a) {
   RunConfig options;
   options.model.routing.topology = Topology::kJoint;
   a.flags.apply(options);
+  check_unused(options.model);
   require(!fs::exists(fs::path(a.out) / "config.json"), "{} holds a model already; name another folder (--out)", a.out);
   const std::unique_ptr<Model> model = upcycle(*loaded.model, options.model.routing, a.seed);
   std::error_code error;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "model/config_unused.h"
 #include "train/start_from.h"
 
 namespace isobath::cli {
@@ -121,11 +122,14 @@ RunConfig given_options(const std::string& file, const OptionFlags& flags) {
     replace_budget(config.train, [&] { flags.apply(config); });
     return config;
   };
-  const RunConfig config = over({});
-  if (config.train.from.empty()) return config;
-  RunConfig taken;
-  take_architecture(taken, config.train.from);
-  return over(taken);
+  RunConfig config = over({});
+  if (!config.train.from.empty()) {
+    RunConfig taken;
+    take_architecture(taken, config.train.from);
+    config = over(taken);
+  }
+  check_unused(config.model);
+  return config;
 }
 
 }  // namespace isobath::cli

@@ -8,6 +8,7 @@
 #include "lab/shapes.h"
 #include "lab/study.h"
 #include "lab/study_after.h"
+#include "model/config_unused.h"
 #include "model/weights.h"
 #include "train/budget.h"
 #include "train/trainer.h"
@@ -148,6 +149,7 @@ PlannedRun plan_run(const RunConfig& config, const Tokenizer& tokenizer) {
   if (recipe.contains("train")) recipe["train"].erase("seed");
   run.recipe = hash_name(recipe);
   RunConfig full = config;
+  check_unused(full.model);
   if (full.data.path.empty()) full.data.path = "text";  // a plan needs none
   full = resolved(full, tokenizer);
   const double T = double(full.data.context);

@@ -46,6 +46,10 @@ void check_expert(const ExpertsConfig& e) {
           "experts.experts_capacity_factor = {} bounds what rows choose; with experts_choice = expert set "
           "experts_capacity",
           e.capacity_factor);
+  require(e.per_token >= 1,
+          "experts.experts_per_token is {}, expected 1 or more: without experts_capacity each expert takes "
+          "experts_per_token / experts of the rows",
+          e.per_token);
   require(e.capacity > 0 && e.capacity <= 1, "experts.experts_capacity is {}, expected above 0 and at most 1",
           e.capacity);
   require(e.causal == Causal::kNone || e.causal == Causal::kBce,

@@ -88,12 +88,23 @@ int64_t ModelConfig::predictor_width() const {
 
 namespace {
 
-void check_capacity(const RoutingConfig& r, int64_t L) {
-  require(r.capacity.size() == 1 || int64_t(r.capacity.size()) == L,
-          "routing.capacity has {} values, expected one, or one per block ({})", r.capacity.size(), L);
+// What no model has, whatever of it is routed.
+void check_values(const RoutingConfig& r) {
   for (const double capacity : r.capacity)
     require(capacity > 0 && capacity <= 1,
             "routing.capacity is {}, expected above 0 and at most 1 (0.125 is the paper's)", capacity);
+  require(r.every >= 1, "routing.every is {}, expected 1 or more (2: every other block)", r.every);
+  find_selection_rule(r.select);  // refuses a name that it does not know
+  require(r.aux_weight >= 0, "routing.aux_weight is {}, expected 0 or more", r.aux_weight);
+  require(r.balance_weight >= 0, "routing.balance_weight is {}, expected 0 or more", r.balance_weight);
+  require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);
+  require(r.predictor_width >= 0 && r.predictor_width <= 1 << 20, "routing.predictor_width is {}, expected 0 to {}",
+          r.predictor_width, 1 << 20);
+}
+
+void check_capacity(const RoutingConfig& r, int64_t L) {
+  require(r.capacity.size() == 1 || int64_t(r.capacity.size()) == L,
+          "routing.capacity has {} values, expected one, or one per block ({})", r.capacity.size(), L);
   require(r.annealed >= 0 && r.annealed <= 1, "annealed is {}, expected a share from 0 to 1", r.annealed);
   const bool scheduled = r.capacity_schedule != CapacitySchedule::kConstant;
   require(scheduled || r.capacity_last == 0,
@@ -109,7 +120,6 @@ void check_capacity(const RoutingConfig& r, int64_t L) {
 void check_blocks(const ModelConfig& c) {
   const RoutingConfig& r = c.routing;
   const int64_t L = c.num_hidden_layers;
-  require(r.every >= 1, "routing.every is {}, expected 1 or more (2: every other block)", r.every);
   require(r.start >= -1 && r.start < L,
           "routing.start is {}, expected a block from 0 to {} (num_hidden_layers is {}), or -1 for every - 1", r.start,
           L - 1, L);
@@ -154,6 +164,7 @@ void check_token_choice(const RoutingConfig& r) {
 
 void check_routing(const ModelConfig& c) {
   const RoutingConfig& r = c.routing;
+  check_values(r);
   if (r.topology == Topology::kDense) return;
   check_capacity(r, c.num_hidden_layers);
   check_blocks(c);
@@ -171,11 +182,6 @@ void check_routing(const ModelConfig& c) {
   }
   require(r.cache == KeptKeys::kRouted || r.topology != Topology::kMlp,
           "routing.cache = all with topology = mlp, whose attention sees all rows anyway; set cache = routed");
-  require(r.aux_weight >= 0, "routing.aux_weight is {}, expected 0 or more", r.aux_weight);
-  require(r.balance_weight >= 0, "routing.balance_weight is {}, expected 0 or more", r.balance_weight);
-  require(r.z_weight >= 0, "routing.z_weight is {}, expected 0 or more", r.z_weight);
-  require(r.predictor_width >= 0 && r.predictor_width <= 1 << 20, "routing.predictor_width is {}, expected 0 to {}",
-          r.predictor_width, 1 << 20);
   require(r.predictor_lookback >= 0 && r.predictor_lookback < c.num_hidden_layers,
           "routing.predictor_lookback is {}, expected 0 to {} (num_hidden_layers is {})", r.predictor_lookback,
           c.num_hidden_layers - 1, c.num_hidden_layers);

@@ -93,6 +93,17 @@ TEST_F(WrongInput, models) {
   refused({"--max-position-embeddings", "8"}, {"context = 24", "max_position_embeddings = 8"});
 }
 
+TEST_F(WrongInput, settings_without_an_effect) {
+  refused({"--causal", "none", "--router-offset"}, {"routing.router_offset", "set causal = bce"});
+  refused({"--every", "3", "--blocks", "1,2"}, {"routing.every = 3", "routing.blocks"});
+  refused({"--experts", "4", "--experts-causal", "none"}, {"experts.experts_causal", "experts_choice = expert"});
+  refused({"--experts", "4", "--experts-choice", "expert", "--experts-per-token", "0"}, {"experts_per_token is 0"});
+  refused({"--topology", "dense", "--capacity", "7"}, {"routing.capacity is 7"});
+  expect_failure(run({"plan", work_.config, "--predictor-width", "8"}), 2,
+                 {"predictor_width = 8", "causal = predictor"});
+  expect_failure(run({"bench", "train", "--router-seed", "8"}), 2, {"router_seed = 8", "router = random"});
+}
+
 TEST_F(WrongInput, budgets_and_batches) {
   refused({"--steps", "4", "--tokens", "1000"}, {"found 2 budgets", "--steps, --tokens, --flops"});
   expect_failure(run({"train", "--path", work_.text, "--out", work_.out}), 2,

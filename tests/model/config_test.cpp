@@ -155,6 +155,32 @@ TEST(Resolve, RefusesByKey) {
   }
 }
 
+// What no model has is refused of a dense one too, though nothing of it is routed.
+TEST(Resolve, RefusesValuesOfDenseModels) {
+  const std::vector<Refused> table{
+      {"routing.capacity is 7", [](auto& c) { c.routing.capacity = {7}; }},
+      {"routing.every is 0", [](auto& c) { c.routing.every = 0; }},
+      {"routing.select is best", [](auto& c) { c.routing.select = "best"; }},
+      {"routing.z_weight is -1", [](auto& c) { c.routing.z_weight = -1; }},
+      {"routing.aux_weight is -1", [](auto& c) { c.routing.aux_weight = -1; }},
+      {"routing.balance_weight is -1", [](auto& c) { c.routing.balance_weight = -1; }},
+      {"routing.predictor_width is -1", [](auto& c) { c.routing.predictor_width = -1; }},
+  };
+  for (const Refused& row : table) {
+    ModelConfig c = routed();
+    c.routing.topology = Topology::kDense;
+    row.change(c);
+    const std::string message = refusal([&] { resolve(c, 32); });
+    EXPECT_NE(message.find(row.says), std::string::npos) << row.says << ": " << message;
+  }
+  ModelConfig unused = routed();  // configs/*.toml with --topology dense
+  unused.routing.topology = Topology::kDense;
+  unused.routing.every = 9;
+  unused.routing.capacity = {0.5, 0.5};
+  unused.routing.predictor_lookback = 9;
+  resolve(unused, 32);
+}
+
 TEST(Resolve, FillsDefaults) {
   ModelConfig c = routed();
   c.hidden_size = 96;

@@ -223,6 +223,8 @@ TEST(Experts, RefuseWhatDoesNotGoTogether) {
       {"experts_capacity",
        [](auto& c) { c.experts = {.experts = 4, .choice = Choice::kExpert, .capacity_factor = 1}; }},
       {"at most 1", [](auto& c) { c.experts = {.experts = 4, .choice = Choice::kExpert, .capacity = 1.5}; }},
+      {"experts_per_token is 0",
+       [](auto& c) { c.experts = {.experts = 4, .choice = Choice::kExpert, .per_token = 0}; }},
       {"not built for experts",
        [](auto& c) { c.experts = {.experts = 4, .choice = Choice::kExpert, .causal = Causal::kThreshold}; }},
       {"two routers",
