@@ -89,6 +89,19 @@ std::string shares_text(const Statistics& s, const ModelConfig& config) {
   return text + (config.routed_blocks() > 0 ? ")\n" : "\n");
 }
 
+std::string no_ops_text(const Statistics& s, const ModelConfig& config) {
+  std::string text;
+  int64_t rows = 0, no_ops = 0;
+  for (size_t l = 0; l < s.layer.size(); l++) {
+    const Section section = config.section(int64_t(l));
+    if (!section.mlp()) continue;
+    rows += s.layer[l].rows;
+    no_ops += s.layer[l].no_ops;
+    text += fmt::format("{}{}: {:.1f}%", text.empty() ? "" : ", ", section.name(), 100 * s.no_op_share(l));
+  }
+  return fmt::format("no-op choices {:.1f}%  ({})\n", 100 * double(no_ops) / std::max(1.0, double(rows)), text);
+}
+
 std::string speculation_text(const Statistics& s) {
   const Speculation& made = s.speculation;
   const double seconds = s.prefill_seconds + s.decode_seconds + s.draft_seconds;
@@ -107,10 +120,11 @@ std::string statistics_text(const Statistics& s, const ModelConfig& config, std:
   if (s.shared_tokens > 0) text += fmt::format("; {} prompt tokens shared", s.shared_tokens);
   text += results.size() == 1 ? fmt::format("; ended by: {}\n", finish_name(results[0].finish)) : "\n";
   if (s.draft_passes > 0) text += speculation_text(s);
-  return text + shares_text(s, config) +
-         fmt::format("KV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(double(t.used)),
-                     100 * double(t.used) / std::max(1.0, double(t.dense)), bytes_text(double(t.dense)),
-                     bytes_text(double(t.held)));
+  text += shares_text(s, config);
+  if (config.experts.no_ops > 0) text += no_ops_text(s, config);
+  return text + fmt::format("KV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(double(t.used)),
+                            100 * double(t.used) / std::max(1.0, double(t.dense)), bytes_text(double(t.dense)),
+                            bytes_text(double(t.held)));
 }
 
 void print_text(std::string_view text) {
@@ -144,6 +158,9 @@ nlohmann::json statistics_json(const Statistics& s, const ModelConfig& config) {
   for (size_t l = 0; l < s.layer.size(); l++)
     if (const Section section = config.section(int64_t(l)); section.routed)
       json["routed"].push_back({{"block", section.block}, {"part", name_of(section.part)}, {"share", s.share_run(l)}});
+  for (size_t l = 0; l < s.layer.size() && config.experts.no_ops > 0; l++)
+    if (const Section section = config.section(int64_t(l)); section.mlp())
+      json["no_ops"].push_back({{"block", section.block}, {"share", s.no_op_share(l)}});
   return json;
 }
 

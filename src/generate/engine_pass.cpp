@@ -144,6 +144,7 @@ void Engine::note(double seconds) {
   for (size_t l = 0; l < done_.layer.size(); l++) {
     const bool routed = model_.config().section(int64_t(l)).routed;
     done_.layer[l].rows += routed ? acts_.section[l].router.list.rows : rows;
+    done_.layer[l].no_ops += acts_.section[l].experts.tally.no_ops;
     held += cache_.held_bytes(int64_t(l));
     most += done_.layer[l].kv_held_bytes;
   }

@@ -8,7 +8,8 @@
 namespace isobath {
 
 struct LayerStatistics {
-  int64_t rows = 0;  // that went through the layer
+  int64_t rows = 0;    // that went through the layer
+  int64_t no_ops = 0;  // of them, that took a no-op in place of an expert
   // Bytes of keys and values when the caches held most: of the rows that were routed to the layer; of the pages with
   // them, shared ones once; and what a dense model would need for the same tokens.
   int64_t kv_used_bytes = 0, kv_held_bytes = 0, kv_dense_bytes = 0;
@@ -37,6 +38,9 @@ struct Statistics {
 
   int64_t rows() const { return prefill_tokens + decode_tokens + rejected_tokens; }  // but for drafts
   double share_run(size_t l) const { return rows() == 0 ? 0 : double(layer[l].rows) / double(rows()); }
+  double no_op_share(size_t l) const {
+    return layer[l].rows == 0 ? 0 : double(layer[l].no_ops) / double(layer[l].rows);
+  }
   double prefill_tokens_per_second() const {
     return prefill_seconds > 0 ? double(prefill_tokens) / prefill_seconds : 0;
   }
