@@ -8,6 +8,7 @@
 #include "cli/open_model.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
+#include "train/choices.h"
 #include "train/evaluate.h"
 #include "train/metrics.h"
 #include "train/trainer.h"
@@ -16,7 +17,7 @@ namespace isobath::cli {
 namespace {
 
 struct Arguments {
-  std::string model, path, by = "both", split = "valid";
+  std::string model, path, choices, delimiter = " ", by = "both", split = "valid";
   std::optional<int64_t> max_documents;
   int64_t context = 0, batch = 8, windows = 0;
   float depth = 0;
@@ -27,7 +28,10 @@ constexpr const char* kFooter =
     "Examples:\n"
     "  isobath eval runs/tiny --path text.txt            loss by top-k and by the causal rule\n"
     "  isobath eval llama-folder --path stories.jsonl --split all --context 512\n"
-    "  isobath eval runs/tiny --path text.txt --by causal --depth 0.5   more compute from the same weights";
+    "  isobath eval runs/tiny --path text.txt --by causal --depth 0.5   more compute from the same weights\n"
+    "  isobath eval runs/tiny --choices questions.jsonl  multiple choice, scored as lm-evaluation-harness does: a line "
+    "is\n"
+    "      {\"context\": \"The sun rises in the\", \"choices\": [\"east\", \"west\"], \"answer\": 0}";
 
 std::string result_text(const char* name, const Evaluation& e, double bytes_per_token) {
   std::string text = fmt::format("{:<12} loss {:.4f} nats/token, perplexity {:.3f}", name, e.loss, std::exp(e.loss));
@@ -64,13 +68,63 @@ LoaderOptions windows_of(const LoadedModel& loaded, const Arguments& a) {
           .max_documents = a.max_documents.value_or(run.data.max_documents)};
 }
 
+struct Way {
+  const char* name;
+  SelectBy by;
+};
+
+// How the rows of this model can be chosen, of the ways that were asked for.
+std::vector<Way> ways_of(const ModelConfig& config, const Arguments& a) {
+  if (config.routed_blocks() == 0 && !config.experts_differ()) return {{"dense", SelectBy::kTopK}};
+  require(a.by != "causal" || config.has_causal_rule(),
+          "{} was trained with causal = none and has no causal rule; evaluate it --by topk", a.model);
+  std::vector<Way> ways;
+  if (a.by != "causal") ways.push_back({"top_k", SelectBy::kTopK});
+  if (a.by != "topk" && config.has_causal_rule()) ways.push_back({"causal", SelectBy::kCausal});
+  return ways;
+}
+
+std::string answers_text(const char* name, const ChoiceResult& r) {
+  return fmt::format(
+      "{:<12} accuracy {:.4f} +- {:.4f}, by length {:.4f} +- {:.4f}, guessing {:.4f}  ({} questions{})\n", name,
+      r.likeliest.share(), r.likeliest.error(), r.per_character.share(), r.per_character.error(), r.chance,
+      r.likeliest.of, r.shortened > 0 ? fmt::format(", {} choices with a shortened context", r.shortened) : "");
+}
+
+nlohmann::json answers_json(const ChoiceResult& r) {
+  return {{"accuracy", r.likeliest.share()},
+          {"accuracy_error", r.likeliest.error()},
+          {"accuracy_by_length", r.per_character.share()},
+          {"accuracy_by_length_error", r.per_character.error()},
+          {"guessing", r.chance},
+          {"questions", r.likeliest.of},
+          {"shortened", r.shortened}};
+}
+
+int run_choices(const Arguments& a) {
+  const std::vector<ChoiceQuestion> questions = read_choices(a.choices);
+  const LoadedModel loaded = open_model(a.model);
+  const ModelConfig& config = loaded.model->config();
+  const int64_t T = a.context > 0 ? a.context : config.max_position_embeddings;
+  Progress progress("question");
+  nlohmann::json json;
+  for (const Way& way : ways_of(config, a)) {
+    const ChoiceResult result =
+        answer_choices(*loaded.model, loaded.tokenizer, questions, {.by = way.by, .depth = a.depth},
+                       {.T = T, .B = a.batch, .delimiter = a.delimiter},
+                       [&](int64_t done, int64_t of) { progress.update(done, of, ""); });
+    progress.clear();
+    json[way.name] = answers_json(result);
+    if (!a.json) std::printf("%s", answers_text(way.name, result).c_str());
+  }
+  if (a.json) std::printf("%s\n", json.dump(2).c_str());
+  return 0;
+}
+
 int run_eval(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
-  const bool routed = config.routed_blocks() > 0 || config.experts_differ();
-  const bool causal = a.by != "topk" && routed && config.has_causal_rule();
-  require(a.by != "causal" || !routed || config.has_causal_rule(),
-          "{} was trained with causal = none and has no causal rule; evaluate it --by topk", a.model);
+  const std::vector<Way> ways = ways_of(config, a);
   // A validation text of its own is taken whole.
   const Corpus corpus = Corpus::load(a.path, loaded.tokenizer, a.split == "all" ? a.path : "");
   const TokenStream& text = a.split == "train" ? corpus.train : corpus.valid;
@@ -81,19 +135,14 @@ int run_eval(const Arguments& a) {
   loaded.model->prepare(evaluator.rows());
   const double bytes = text.text_bytes() > 0 ? double(text.text_bytes()) / double(text.size()) : 0;
   Progress progress("window");
-  const auto run = [&](SelectBy by) {
-    return evaluator.run(*loaded.model, {.by = by, .depth = a.depth}, a.windows,
-                         [&](int64_t done, int64_t of) { progress.update(done, of, ""); });
-  };
   nlohmann::json json;
-  const auto report = [&](const char* name, const Evaluation& e) {
+  for (const Way& way : ways) {
+    const Evaluation e = evaluator.run(*loaded.model, {.by = way.by, .depth = a.depth}, a.windows,
+                                       [&](int64_t done, int64_t of) { progress.update(done, of, ""); });
     progress.clear();
-    json[name] = result_json(e, bytes);
-    if (!a.json) std::printf("%s", result_text(name, e, bytes).c_str());
-  };
-  if (!routed) report("dense", run(SelectBy::kTopK));
-  if (routed && a.by != "causal") report("top_k", run(SelectBy::kTopK));
-  if (causal) report("causal", run(SelectBy::kCausal));
+    json[way.name] = result_json(e, bytes);
+    if (!a.json) std::printf("%s", result_text(way.name, e, bytes).c_str());
+  }
   if (a.json) std::printf("%s\n", json.dump(2).c_str());
   return 0;
 }
@@ -105,7 +154,10 @@ void add_eval(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("eval", "Loss of a model on held-out text");
   command->footer(kFooter);
   command->add_option("model", a->model, "run, checkpoint, or Hugging Face Llama folder")->required();
-  command->add_option("--path", a->path, "text: .txt, .jsonl, token shards, or a folder of these")->required();
+  CLI::Option* path = command->add_option("--path", a->path, "text: .txt, .jsonl, token shards, or a folder of these");
+  CLI::Option* choices =
+      command->add_option("--choices", a->choices, "instead: .jsonl of multiple-choice questions")->excludes(path);
+  command->add_option("--delimiter", a->delimiter, "between context and choice")->needs(choices);
   command
       ->add_option("--split", a->split,
                    "which part of the text: the one that training holds out, the rest, or all of it")
@@ -117,7 +169,7 @@ void add_eval(CLI::App& app, Run& run) {
   command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->check(not_nan)
       ->capture_default_str();
-  command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")
+  command->add_option("--context", a->context, "tokens per window; 0: the model's, for text at most 1024")
       ->check(not_negative)
       ->capture_default_str();
   command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
@@ -132,7 +184,12 @@ void add_eval(CLI::App& app, Run& run) {
       ->check(not_negative);
   add_threads(*command);
   command->add_flag("--json", a->json, "print a JSON object");
-  command->callback([a, &run] { run = [a] { return run_eval(*a); }; });
+  command->callback([a, &run] {
+    run = [a] {
+      require(!a->path.empty() || !a->choices.empty(), "name a text (--path) or questions (--choices)");
+      return a->choices.empty() ? run_eval(*a) : run_choices(*a);
+    };
+  });
 }
 
 }  // namespace isobath::cli

@@ -148,10 +148,20 @@ const char* const kPageScript = R"js(
     for (const kind of Object.keys(kinds)) {
       const button = bar.appendChild(document.createElement("button"));
       button.textContent = kind;
-      button.addEventListener("click", () => kinds[kind](spec, holders[i].dataset.name || "figure-" + (i + 1)));
+      button.addEventListener("click", () => kinds[kind](spec, name_of(i)));
     }
     holders[i].after(bar);
   });
+  const name_of = (i) => holders[i].dataset.name || "figure-" + (i + 1);
+  // page.html#svg says all figures as {name: SVG} in base64, for tools/figures_to_svg.
+  if (location.hash === "#svg") {
+    Promise.all(specs.map((spec) => paper(spec).toSVG())).then((figures) => {
+      const named = Object.fromEntries(figures.map((svg, i) => [name_of(i), svg]));
+      const bytes = Array.from(new TextEncoder().encode(JSON.stringify(named)), (byte) => String.fromCodePoint(byte));
+      document.body.textContent = btoa(bytes.join(""));
+    });
+    return;
+  }
   let views = [];
   function draw() {
     for (const view of views) view.finalize();

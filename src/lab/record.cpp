@@ -68,6 +68,7 @@ Json validation_curve(const Told& told) {
     while (next < told.steps.size() && told.steps[next]["step"] <= evaluation["step"]) next++;
     Json point{next > 0 ? told.steps[next - 1]["flops"] : Json(0.0), evaluation["top_k"]["loss"]};
     if (evaluation.contains("causal")) point.push_back(evaluation["causal"]["loss"]);
+    if (const auto agreement = causal_agreement(evaluation["top_k"])) point.push_back(*agreement);
     curve.push_back(point);
   }
   return curve;
@@ -127,6 +128,14 @@ void read_file_into(Records& all, const fs::path& file) {
 
 }  // namespace
 
+std::optional<double> causal_agreement(const Json& top_k) {
+  double sum = 0;
+  int64_t layers = 0;
+  for (const Json& layer : top_k.at("layers"))
+    if (layer.contains("accuracy")) sum += layer["accuracy"].get<double>(), layers++;
+  return layers > 0 ? std::optional(sum / double(layers)) : std::nullopt;
+}
+
 Json make_record(const Study& study, const PlannedRun& run, const fs::path& metrics, const RunMeasure& measure) {
   const Told told = read_metrics(metrics);
   if (!told.done || told.steps.empty() || told.evaluations.empty())
@@ -144,7 +153,7 @@ Json make_record(const Study& study, const PlannedRun& run, const fs::path& metr
               {"parameters", run.parameters},
               {"flops_per_token", run.flops_per_token},
               {"dense_flops_per_token", run.dense_flops_per_token},
-              {"budget", run.config.train.flops},
+              {"budget", run.asked()},
               {"flops", last["flops"]},
               {"steps", last["step"]},
               {"tokens", last["tokens"]},

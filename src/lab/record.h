@@ -3,10 +3,11 @@
 //   format            1
 //   study, run, recipe, variant, size, grid, changed, seed    as the study planned it (lab/study.h)
 //   parameters, flops_per_token, dense_flops_per_token        forward FLOPs, of the model and of its dense twin
-//   budget, flops, steps, tokens                              FLOPs asked for, and summed over the steps that were done
-//   top_k, causal     the evaluation over the whole validation text: loss, entropy, targets, windows, and of every
+//   budget, flops, steps, tokens                              FLOPs (or tokens) asked for; what the done steps summed
+//   to top_k, causal     the evaluation over the whole validation text: loss, entropy, targets, windows, and of every
 //                     routed section share, accuracy, precision, recall; no `causal` without a causal rule
-//   curve             training [[flops, loss]] in at most 100 means; validation [[flops, top_k, causal]]
+//   curve             training [[flops, loss]] in at most 100 means; validation [[flops, top_k, causal,
+//                     agreement]]; the last two where there is a causal rule
 //   corpus            hash of tokenizer and text
 //   measured          seconds of training, step_ms, tokens_per_s, peak_share (medians of the steps), memory_bytes,
 //                     machine, threads, simd, fma_gflop_s, version: what another machine would have otherwise
@@ -33,7 +34,11 @@ struct RunMeasure {
 nlohmann::json make_record(const Study& study, const PlannedRun& run, const fs::path& metrics,
                            const RunMeasure& measure);
 
-// The same of a run that no study planned, by its folder: its name is its variant.
+// How often the causal rule chooses as top-k does: the mean over the routed sections of an evaluation by top-k. None
+// where nothing is routed or there is no such rule.
+std::optional<double> causal_agreement(const nlohmann::json& top_k);
+
+// A record of a run that no study planned, by its folder: its name is its variant.
 nlohmann::json record_of_run(const fs::path& folder);
 
 // How far a run is, by the end of its metrics.jsonl. None where nothing is told yet.

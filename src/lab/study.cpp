@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array kSections{"model", "routing", "data", "train"};
+constexpr std::array kSections{"model", "routing", "experts", "data", "train"};
 
 // What a study says elsewhere, or what follows from where a run lies.
 bool is_reserved(std::string_view section, std::string_view key) {
@@ -24,8 +24,9 @@ void refuse_reserved(const TomlFile& file, const Json& sections, const std::stri
   for (const auto& [section, options] : sections.items())
     for (const auto& [key, value] : options.items())
       if (is_reserved(section, key))
-        fail("{}: {}.{} is not an option of a study; [study] has flops and seeds, and --out names the folder",
-             file.place(pointer + "/" + section + "/" + key), section, key);
+        fail(
+            "{}: {}.{} is not an option of a study; [study] has flops or tokens, and seeds, and --out names the folder",
+            file.place(pointer + "/" + section + "/" + key), section, key);
 }
 
 // The tables of options below `pointer`, as changes; checked against a config that is thrown away.
@@ -112,9 +113,11 @@ void read_head(Study& study, const TomlFile& file) {
   const Json head = file.json().value("study", Json::object());
   for (const auto& [key, value] : head.items()) {
     const std::string place = file.place("/study/" + key);
-    if (key == "flops")
-      study.flops = numbers_of<double>(value, place, "study.flops");
-    else if (key == "seeds")
+    if (key == "flops" || key == "tokens") {
+      require(study.budgets.empty(), "{}: expected budgets in flops or in tokens, not both", place);
+      study.budgets = numbers_of<double>(value, place, key == "flops" ? "study.flops" : "study.tokens");
+      study.in_tokens = key == "tokens";
+    } else if (key == "seeds")
       study.seeds = numbers_of<uint64_t>(value, place, "study.seeds");
     else if (key == "parameters")
       for (const double count : numbers_of<double>(value, place, "study.parameters"))
@@ -127,11 +130,12 @@ void read_head(Study& study, const TomlFile& file) {
       study.keep_checkpoints = value;
     else
       fail(
-          "{}: study.{} = {}: expected flops, seeds, parameters (numbers), title (text), "
+          "{}: study.{} = {}: expected flops or tokens, seeds, parameters (numbers), title (text), "
           "keep_checkpoints (true or false), learning_rates (\"best\")",
           place, key, value.dump());
   }
-  require(!study.flops.empty(), "{}: there is no budget; write [study] flops = [1e13]", file.place("/study"));
+  require(!study.budgets.empty(), "{}: there is no budget; write [study] flops = [1e13], or tokens",
+          file.place("/study"));
 }
 
 }  // namespace
@@ -145,7 +149,7 @@ Study read_study(const fs::path& path) {
     if (std::find(kSections.begin(), kSections.end(), section) != kSections.end())
       base[section] = table;
     else if (section != "study" && section != "size" && section != "variant" && section != "grid")
-      fail("{}: unknown section [{}]; expected study, size, variant, grid, model, routing, data or train",
+      fail("{}: unknown section [{}]; expected study, size, variant, grid, model, routing, experts, data or train",
            file.place("/" + section), section);
   }
   read_head(study, file);

@@ -1,9 +1,10 @@
-// A study: a TOML file that names many runs, and the list of them. Every run spends the same training FLOPs.
+// A study: a TOML file that names many runs, and the list of them. Every run spends the same training FLOPs, or reads
+// as many tokens.
 //
 //   [study]
-//   flops = [1e13, 3e13]          # budgets: every model gets each
+//   flops = [1e13, 3e13]          # budgets: every model gets each; or tokens = [1e6, 3e6]
 //   seeds = [1, 2, 3]
-//   [model] [routing] [data] [train]   # what the runs share, as in a config of `isobath train`
+//   [model] [routing] [experts] [data] [train]   # what the runs share, as in a config of `isobath train`
 //   [[size]]                      # named sets of changes; a run has one of each kind
 //   name = "width 64"
 //   model.hidden_size = 64
@@ -52,7 +53,8 @@ inline constexpr const char* kBest = "best dense";  // of the study that went be
 struct Study {
   std::string name;  // of the file
   std::string title;
-  std::vector<double> flops;
+  std::vector<double> budgets;
+  bool in_tokens = false;  // the budgets, else in training FLOPs
   std::vector<uint64_t> seeds{1};
   bool keep_checkpoints = false;
   bool best_rates = false;            // learning rates: those that did best in the study that went before
@@ -78,10 +80,12 @@ struct PlannedRun {
   double dense_flops_per_token = 0;  // of the same model without routing
   Budget budget;                     // with document scopes: of whole sequences, near what the text will give
   int64_t tokens() const { return budget.sequences(config.data.batch) * config.data.context; }
+  // What the study gives to it: training FLOPs or tokens.
+  double asked() const { return config.train.flops > 0 ? config.train.flops : double(config.train.tokens); }
   std::string label() const;  // "joint, width 64, capacity = 0.125, 4e+12 FLOPs, seed 1"
 };
 
-// One run by its options, which name a budget in FLOPs.
+// One run by its options.
 PlannedRun plan_run(const RunConfig& config, const Tokenizer& tokenizer);
 
 // Runs that come out the same (a dense model at several capacities) are listed once. Throws Error naming the run for

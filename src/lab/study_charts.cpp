@@ -36,6 +36,10 @@ std::string series_of(const Recipes& all, const RecipeSummary& r) {
   return variant_of(r) + (budgets.size() > 1 ? " at " + scientific(number(r, "budget")) : "");
 }
 
+std::string row_label(const Recipes& all, const RecipeSummary& r) {
+  return r.label + (series_of(all, r) == variant_of(r) ? "" : " at " + scientific(number(r, "budget")));
+}
+
 // Points and lines of a chart with series, gathered.
 struct SeriesData {
   Json points = Json::array(), lines = Json::array(), optima = Json::array(), series = Json::array();
@@ -108,7 +112,7 @@ std::string interval_text(const std::optional<Interval>& interval) {
 Figure loss_against_parameters(const Recipes& all) {
   Figure figure{"loss-parameters",
                 "Loss against parameters",
-                "Every model has had the same training FLOPs. Lines: a parabola in log parameters (Hoffmann et al. "
+                "Models of one budget, by size. Lines: a parabola in log parameters (Hoffmann et al. "
                 "2022, approach 2); diamonds: its lowest point, the best size for the budget, with its 95% interval.",
                 {}};
   SeriesData data;
@@ -181,8 +185,7 @@ Figure learning_curves_of(const Recipes& all) {
   data.table.head = {"model", "training FLOPs", "validation loss"};
   for (size_t i = 0; i < std::min(kMost, all.size()); i++) {
     const RecipeSummary& r = all[i];
-    const std::string series =
-        r.label + (series_of(all, r) == variant_of(r) ? "" : " " + scientific(number(r, "budget")));
+    const std::string series = row_label(all, r);
     const Json& first = (*r.first)["curve"]["validation"];
     for (size_t p = 0; p < first.size(); p++) {
       std::vector<double> losses;
@@ -195,6 +198,35 @@ Figure learning_curves_of(const Recipes& all) {
   }
   figure.chart = data.chart("training FLOPs", "validation loss, nats per token", false, true);
   set_signal(figure.chart.spec, "x_format", ".1e");
+  return figure;
+}
+
+Figure agreement_over_training(const Recipes& all) {
+  Figure figure{"agreement",
+                "Agreement of the causal rule with top-k over training",
+                "Share of tokens for which the causal rule decides as top-k does, mean over routed blocks and seeds. A "
+                "rule that lets nothing through agrees on all but the capacity.",
+                {}};
+  SeriesData data;
+  data.table.head = {"model", "training FLOPs", "agreement"};
+  constexpr size_t kAgreement = 3;  // of a point of the curve (lab/record.h)
+  for (const RecipeSummary& r : all) {
+    const std::string series = row_label(all, r);
+    const Json& first = (*r.first)["curve"]["validation"];
+    for (size_t p = 0; p < first.size(); p++) {
+      std::vector<double> values;
+      for (const Json* run : r.runs)
+        if (const Json& curve = (*run)["curve"]["validation"]; p < curve.size() && curve[p].size() > kAgreement)
+          values.push_back(curve[p][kAgreement]);
+      if (values.empty()) continue;
+      const SeedSpread agreement = seed_spread(values);
+      data.point(series, first[p][0], agreement, series + "\nagreement " + spread_text(agreement, 3));
+      data.table.rows.push_back({series, scientific(first[p][0]), spread_text(agreement, 4)});
+    }
+  }
+  figure.chart = data.chart("training FLOPs", "agreement", false, true);
+  set_signal(figure.chart.spec, "x_format", ".1e");
+  set_signal(figure.chart.spec, "y_format", ".2f");
   return figure;
 }
 
@@ -264,10 +296,6 @@ struct DotsData {
   }
 };
 
-std::string row_label(const Recipes& all, const RecipeSummary& r) {
-  return r.label + (series_of(all, r) == variant_of(r) ? "" : " at " + scientific(number(r, "budget")));
-}
-
 Figure top_k_and_causal(const Recipes& all) {
   Figure figure{"top-k-causal",
                 "Top-k and causal evaluation",
@@ -324,6 +352,7 @@ std::vector<Figure> study_figures(const Recipes& all) {
   capacities.erase("null");
   if (capacities.size() > 1) add(loss_against_capacity(all));
   add(learning_curves_of(all));
+  add(agreement_over_training(all));
   add(step_times(all));
   add(memory_held(all));
   return figures;

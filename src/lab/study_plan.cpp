@@ -1,5 +1,6 @@
 // The list of runs that a study names.
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -29,7 +30,7 @@ Json deciding_options(const RunConfig& config) {
   Json changed = changed_options(config);
   for (auto& [section, options] : changed.items())
     for (auto at = options.begin(); at != options.end();) at = is_incidental(at.key()) ? options.erase(at) : ++at;
-  for (const char* section : {"model", "routing", "data", "train"})
+  for (const char* section : {"model", "routing", "experts", "data", "train"})
     if (changed.contains(section) && changed[section].empty()) changed.erase(section);
   return changed;
 }
@@ -55,14 +56,17 @@ class Planner {
  public:
   Planner(const Study& study, const Tokenizer& tokenizer) : study_(study), vocabulary_(tokenizer.vocab_size()) {}
 
-  RunConfig config(const Points& points, double flops, uint64_t seed) const {
-    RunConfig c = unmatched(points, flops);
+  RunConfig config(const Points& points, double budget, uint64_t seed) const {
+    RunConfig c = unmatched(points, budget);
     if (const StudyPoint* variant = variant_of(points); variant != nullptr && !variant->flops_as.empty()) {
       const auto given = vocabulary_of(c.model);
-      c.model = depth_of_flops(c.model, c.data.context, flops_to_match(points, *variant, flops));
+      c.model = depth_of_flops(c.model, c.data.context, flops_to_match(points, *variant, budget));
       c.model.vocab_size = given;
     }
-    c.train.flops = flops;
+    if (study_.in_tokens)
+      c.train.tokens = std::llround(budget);
+    else
+      c.train.flops = budget;
     c.train.seed = seed;
     if (study_.best_rates)
       c.train.learning_rate = best_rate(study_.after, c.model.hidden_size, name_of_variant(points));
@@ -80,10 +84,10 @@ class Planner {
   }
 
   // A model of which nothing is routed has no routing, so that equal ones are known as equal.
-  RunConfig unmatched(const Points& points, double flops) const {
+  RunConfig unmatched(const Points& points, double budget) const {
     RunConfig c = study_.base;
     const StudyPoint* variant = variant_of(points);
-    if (variant != nullptr && variant->flops_as == kBest) take_model(c, best_dense(study_.after, flops));
+    if (variant != nullptr && variant->flops_as == kBest) take_model(c, best_dense(study_.after, budget));
     for (const StudyPoint* point : points) {
       for (const Change& change : point->changes) set_option(c, change.section, change.key, change.value, change.place);
       if (point->parameters == 0) continue;
@@ -96,9 +100,9 @@ class Planner {
   }
 
   // Per forward pass.
-  double flops_to_match(const Points& points, const StudyPoint& variant, double flops) const {
+  double flops_to_match(const Points& points, const StudyPoint& variant, double budget) const {
     if (variant.flops_as == kBest)
-      return best_dense(study_.after, flops).at("flops_per_token").get<double>() * double(study_.base.data.context);
+      return best_dense(study_.after, budget).at("flops_per_token").get<double>() * double(study_.base.data.context);
     Points other = points;
     const auto found = std::find_if(study_.variants.begin(), study_.variants.end(),
                                     [&](const StudyPoint& v) { return v.name == variant.flops_as; });
@@ -106,7 +110,7 @@ class Planner {
             "flops_as = '{}': expected the name of a variant that has a depth of its own, or \"{}\"", variant.flops_as,
             kBest);
     other.back() = &*found;
-    RunConfig c = unmatched(other, flops);
+    RunConfig c = unmatched(other, budget);
     vocabulary_of(c.model);
     resolve(c.model, c.data.context);
     return double(model_flops(c.model, 1, c.data.context).forward());
@@ -152,8 +156,9 @@ PlannedRun plan_run(const RunConfig& config, const Tokenizer& tokenizer) {
   run.dense_flops_per_token = double(model_flops(dense_twin(full.model), 1, full.data.context).forward()) / T;
   const RoutingConfig& r = full.model.routing;
   const bool ragged = r.capacity_scope == Scope::kDocument || r.attention_scope == Scope::kDocument;
-  run.budget =
-      ragged ? plan_budget(full.model, full.data.batch, full.data.context, full.train.flops) : budget_of(full, nullptr);
+  run.budget = ragged && full.train.flops > 0
+                   ? plan_budget(full.model, full.data.batch, full.data.context, full.train.flops)
+                   : budget_of(full, nullptr);
   return run;
 }
 
@@ -163,7 +168,7 @@ std::string PlannedRun::label() const {
   add(size);
   for (const auto& [key, value] : grid.items())
     add(fmt::format("{} = {}", key.substr(key.find('.') + 1), value.dump()));
-  add(fmt::format("{:.3g} FLOPs, seed {}", config.train.flops, config.train.seed));
+  add(fmt::format("{:.3g} {}, seed {}", asked(), config.train.flops > 0 ? "FLOPs" : "tokens", config.train.seed));
   return text;
 }
 
@@ -175,9 +180,9 @@ std::vector<PlannedRun> plan_study(const Study& study, const Tokenizer& tokenize
   const Planner planner(study, tokenizer);
   std::vector<PlannedRun> runs;
   std::set<std::string> names;
-  const auto add = [&](const Points& points, double flops, uint64_t seed) {
+  const auto add = [&](const Points& points, double budget, uint64_t seed) {
     try {
-      PlannedRun run = plan_run(planner.config(points, flops, seed), tokenizer);
+      PlannedRun run = plan_run(planner.config(points, budget, seed), tokenizer);
       name_points(run, study, points);
       if (names.insert(run.name).second) runs.push_back(std::move(run));
     } catch (const Error& error) {
@@ -185,8 +190,8 @@ std::vector<PlannedRun> plan_study(const Study& study, const Tokenizer& tokenize
     }
   };
   for (const uint64_t seed : study.seeds)
-    for (const double flops : study.flops)
-      for (const Points& points : combinations(axes)) add(points, flops, seed);
+    for (const double budget : study.budgets)
+      for (const Points& points : combinations(axes)) add(points, budget, seed);
   return runs;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "lab/record.h"
 
 namespace isobath {
 namespace {
@@ -34,6 +35,28 @@ std::string shares_text(const RecipeSummary& recipe) {
     }
   }
   return high < low ? "-" : fmt::format("{:.1f} to {:.1f}%", 100 * low, 100 * high);
+}
+
+// How often the causal rule chooses as top-k does, over routed sections and runs.
+std::string agreement_text(const RecipeSummary& recipe) {
+  std::vector<double> agreement;
+  for (const Json* run : recipe.runs)
+    if (const auto one = causal_agreement((*run)["top_k"])) agreement.push_back(*one);
+  return agreement.empty() ? "-" : fmt::format("{:.1f}%", 100 * seed_spread(agreement).mean);
+}
+
+// Loss by top-k less that of the first model of the same budget and size, seed by seed: what seeds share drops out.
+std::string against_first_text(const std::vector<RecipeSummary>& recipes, const RecipeSummary& recipe) {
+  const auto alike = [&](const RecipeSummary& other) {
+    return (*other.first)["budget"] == (*recipe.first)["budget"] && (*other.first)["size"] == (*recipe.first)["size"];
+  };
+  const RecipeSummary& first = *std::find_if(recipes.begin(), recipes.end(), alike);
+  std::vector<double> differences;
+  for (const Json* run : recipe.runs)
+    for (const Json* other : first.runs)
+      if ((*run)["seed"] == (*other)["seed"])
+        differences.push_back((*run)["top_k"]["loss"].get<double>() - (*other)["top_k"]["loss"].get<double>());
+  return &first == &recipe || differences.empty() ? "-" : spread_text(seed_spread(differences), 4);
 }
 
 double mean_of(const RecipeSummary& recipe, const char* key) {
@@ -86,16 +109,17 @@ std::vector<RecipeSummary> summarize(const std::vector<Json>& records) {
 
 HtmlTable summary_table(const std::vector<RecipeSummary>& recipes) {
   HtmlTable table;
-  table.head = {"model", "budget",       "parameters",    "FLOPs/token",   "of dense", "tokens",
-                "seeds", "loss (top-k)", "loss (causal)", "causal shares", "time"};
+  table.head = {"model",        "budget",        "parameters",    "FLOPs/token",   "of dense",  "tokens", "seeds",
+                "loss (top-k)", "against first", "loss (causal)", "causal shares", "agreement", "time"};
   for (const RecipeSummary& recipe : recipes) {
     const Json& r = *recipe.first;
     const double flops = r["flops_per_token"], dense = r["dense_flops_per_token"];
-    table.rows.push_back(
-        {recipe.label, fmt::format("{:.3g}", r["budget"].get<double>()), with_letter(r["parameters"].get<double>()),
-         with_letter(flops), fmt::format("{:.1f}%", 100 * flops / dense), with_letter(r["tokens"].get<double>()),
-         std::to_string(recipe.runs.size()), spread_text(recipe.top_k, 4), spread_text(recipe.causal, 4),
-         shares_text(recipe), duration_text(mean_of(recipe, "seconds"))});
+    table.rows.push_back({recipe.label, fmt::format("{:.3g}", r["budget"].get<double>()),
+                          with_letter(r["parameters"].get<double>()), with_letter(flops),
+                          fmt::format("{:.1f}%", 100 * flops / dense), with_letter(r["tokens"].get<double>()),
+                          std::to_string(recipe.runs.size()), spread_text(recipe.top_k, 4),
+                          against_first_text(recipes, recipe), spread_text(recipe.causal, 4), shares_text(recipe),
+                          agreement_text(recipe), duration_text(mean_of(recipe, "seconds"))});
   }
   return table;
 }

@@ -2,9 +2,10 @@
 //
 //   P = softmax as in forward, from the kept lse       delta[u] = <dO[u], O[u]>
 //   dV = P^T dO    dP = dO V^T    dS = P * (dP - delta) / sqrt(K)    dQ = dS K    dK = dS^T Q
-// One task owns a segment's key/value head: it walks query tiles in order, within them key blocks in order, so every
-// sum has one order. dQ is complete after its tile; dK and dV gather in dqkv. Source: Dao 2023, arXiv:2307.08691,
-// algorithm 2.
+// One task owns a segment's key/value head: it walks query tiles in order, some of them together, so that a block of
+// keys and values, whose rows lie far apart, is fetched once for all of these; within them key blocks in order. So
+// every sum has one order. dQ is complete after its tiles; dK and dV gather in dqkv. Source: Dao 2023,
+// arXiv:2307.08691, algorithm 2.
 #include "base/simd.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/attention_backward_cpu.cpp"
@@ -23,16 +24,32 @@ HWY_BEFORE_NAMESPACE();
 namespace isobath::cpu::HWY_NAMESPACE {
 namespace {
 
-// About 600 KiB at K = 256, on the stack; small heads touch a part of it.
+// About 1 MiB on the stack at K = 256; small heads touch a part of it.
 struct alignas(64) BackwardScratch {
-  float q_t[kMaxHeadDim * kQueryTile], do_t[kMaxHeadDim * kQueryTile];  // (K, stride); q_t is scaled
-  float q[kQueryTile * kMaxHeadDim], do_[kQueryTile * kMaxHeadDim];     // (rows, padded K)
-  float dq[kQueryTile * kMaxHeadDim];                                   // (rows, padded K)
-  float key[kKeyBlock * kMaxHeadDim], value[kKeyBlock * kMaxHeadDim];   // (keys, padded K)
-  float dkv[kKeyBlock * kMaxHeadDim];                                   // (keys, padded K)
-  float p[kKeyBlock * kQueryTile], ds[kKeyBlock * kQueryTile];          // (keys, stride)
-  float lse[kQueryTile], delta[kQueryTile], limit[kQueryTile], one[kQueryTile];
+  float q_t[kMaxHeadDim * kQueryTile], do_t[kMaxHeadDim * kQueryTile];   // (tiles, padded K, kQueryTile); q_t is scaled
+  float q[kQueryTile * kMaxHeadDim], do_[kQueryTile * kMaxHeadDim];      // (tiles, kQueryTile, padded K)
+  float dq[kQueryTile * kMaxHeadDim];                                    // (tiles, kQueryTile, padded K)
+  float key[kKeyBlock * kMaxHeadDim], value[kKeyBlock * kMaxHeadDim];    // (keys, padded K)
+  float dkey[kKeyBlock * kMaxHeadDim], dvalue[kKeyBlock * kMaxHeadDim];  // (keys, padded K)
+  float p[kKeyBlock * kQueryTile], ds[kKeyBlock * kQueryTile];           // (keys, stride)
+  float lse[kMostTiles * kQueryTile], delta[kMostTiles * kQueryTile];    // (tiles, kQueryTile)
+  float limit[kQueryTile], one[kQueryTile];
 };
+
+// The part of the scratch that one tile has for itself.
+struct TileScratch {
+  QueryTile tile;
+  int64_t stride;  // of q_t, do_t, p and ds
+  float *q_t, *do_t, *q, *do_, *dq, *lse, *delta;
+};
+TileScratch tile_scratch(BackwardScratch& s, const QueryTile& tile, int64_t index, int64_t padded) {
+  const int64_t at = index * kQueryTile * padded, row = index * kQueryTile;
+  return {tile,         round_up(tile.rows, kColumnStep),
+          s.q_t + at,   s.do_t + at,
+          s.q + at,     s.do_ + at,
+          s.dq + at,    s.lse + row,
+          s.delta + row};
+}
 
 template <class T>
 float Dot(const float* a, const T* b, int64_t n) {
@@ -56,15 +73,16 @@ void AddRow(float* to, const float* row, int64_t n) {
 }
 
 // p becomes P, ds (which holds dP) becomes dS; both 0 where the key is not visible.
-void SoftmaxGradient(BackwardScratch& s, int64_t stride, const QueryTile& tile, int64_t first_key, int64_t keys,
-                     float score_scale) {
+void SoftmaxGradient(BackwardScratch& s, const TileScratch& t, int64_t first_key, int64_t keys, float score_scale) {
   const Full d;
+  const QueryTile& tile = t.tile;
+  const int64_t stride = t.stride;
   const int64_t lanes = int64_t(hn::Lanes(d));
   const auto scale = hn::Set(d, score_scale);
   for (int64_t u = 0; u < tile.rows; u += lanes) {
     const int64_t all = tile.visible_of_block(u + 1, first_key, keys);
     const int64_t any = tile.visible_of_block(std::min(u + lanes, tile.rows), first_key, keys);
-    const auto lse = hn::Load(d, s.lse + u), delta = hn::Load(d, s.delta + u), limit = hn::Load(d, s.limit + u);
+    const auto lse = hn::Load(d, t.lse + u), delta = hn::Load(d, t.delta + u), limit = hn::Load(d, s.limit + u);
     for (int64_t j = 0; j < any; j++) {
       float *p = s.p + j * stride + u, *ds = s.ds + j * stride + u;
       auto prob = Exp2(d, hn::Sub(hn::Load(d, p), lse));
@@ -79,56 +97,80 @@ void SoftmaxGradient(BackwardScratch& s, int64_t stride, const QueryTile& tile, 
   }
 }
 
-// to[j,.] += sum_u p[j,u] x[u,.], `to` being rows of dqkv. Serves dV = P^T dO and dK = dS^T Q.
-int64_t AddKeyGradient(float* to, int64_t to_stride, BackwardScratch& s, const float* p, int64_t stride, const float* x,
-                       int64_t padded, const QueryTile& tile, int64_t first_key, int64_t keys, int64_t K) {
+// to[j,.] += sum_u p[j,u] x[u,.]. Serves dV = P^T dO and dK = dS^T Q.
+int64_t AddKeyGradient(float* to, const float* one, const float* p, const float* x, int64_t padded,
+                       const TileScratch& t, int64_t first_key, int64_t keys, int64_t K) {
   const Full d;
+  const QueryTile& tile = t.tile;
   int64_t multiply_adds = 0;
   for (int64_t n = 0; n < K;) {
     const int64_t vectors = PanelWidth(d, K - n), width = vectors * int64_t(hn::Lanes(d));
     for (int64_t j = 0; j < keys; j += kRowGroup) {
       const int64_t group_rows = std::min(kRowGroup, keys - j), begin = tile.first_column(first_key + j);
       RunPanel(d,
-               {s.dkv + j * padded + n, padded, nullptr, p + j * stride + begin, stride, 1, x + begin * padded + n,
-                padded, tile.rows - begin},
+               {to + j * padded + n, padded, one, p + j * t.stride + begin, t.stride, 1, x + begin * padded + n, padded,
+                tile.rows - begin},
                group_rows, vectors);
       multiply_adds += group_rows * (tile.rows - begin) * std::min(width, K - n);
     }
     n += width;
   }
-  for (int64_t j = 0; j < keys; j++) AddRow(to + j * to_stride, s.dkv + j * padded, K);
   return multiply_adds;
 }
 
 template <class T>
-void LoadTile(const BackwardSegment<T>& in, BackwardScratch& s, int64_t stride, int64_t padded, const QueryTile& tile,
-              float score_scale) {
+void LoadTile(const BackwardSegment<T>& in, const TileScratch& t, int64_t padded, float score_scale) {
+  const QueryTile& tile = t.tile;
+  const int64_t stride = t.stride;
   const T* q_rows[kQueryTile];
   const float* do_rows[kQueryTile];
   for (int64_t r = 0; r < tile.rows; r++) {
     const int64_t row = (tile.first + r) / in.group, head = (tile.first + r) % in.group;
     q_rows[r] = in.q + row * in.q_stride + head * in.K;
     do_rows[r] = in.do_ + row * in.o_stride + head * in.K;
-    s.lse[r] = in.lse[row * in.lse_stride + head] * std::numbers::log2e_v<float>;
-    s.delta[r] = Dot(do_rows[r], in.o + row * in.o_stride + head * in.K, in.K) * score_scale;
+    t.lse[r] = in.lse[row * in.lse_stride + head] * std::numbers::log2e_v<float>;
+    t.delta[r] = Dot(do_rows[r], in.o + row * in.o_stride + head * in.K, in.K) * score_scale;
   }
-  std::fill(s.lse + tile.rows, s.lse + stride, 0.0f);
-  std::fill(s.delta + tile.rows, s.delta + stride, 0.0f);
-  PackTransposed(s.q_t, stride, q_rows, tile.rows, in.K, float(std::numbers::log2e / std::sqrt(double(in.K))));
-  PackTransposed(s.do_t, stride, do_rows, tile.rows, in.K, 1);
-  PackRows(s.q, padded, q_rows, tile.rows, in.K);
-  PackRows(s.do_, padded, do_rows, tile.rows, in.K);
+  std::fill(t.lse + tile.rows, t.lse + stride, 0.0f);
+  std::fill(t.delta + tile.rows, t.delta + stride, 0.0f);
+  PackTransposed(t.q_t, stride, q_rows, tile.rows, in.K, float(std::numbers::log2e / std::sqrt(double(in.K))));
+  PackTransposed(t.do_t, stride, do_rows, tile.rows, in.K, 1);
+  PackRows(t.q, padded, q_rows, tile.rows, in.K);
+  PackRows(t.do_, padded, do_rows, tile.rows, in.K);
 }
 
-template <class T>
-int64_t RunTile(const BackwardSegment<T>& in, BackwardScratch& s, const QueryTile& tile) {
+// One tile over one block of keys, which is packed.
+int64_t RunBlock(BackwardScratch& s, const TileScratch& t, int64_t first_key, int64_t K, int64_t padded,
+                 float score_scale) {
   const Full d;
-  const int64_t K = in.K, padded = round_up(K, kColumnStep), stride = round_up(tile.rows, kColumnStep);
+  const QueryTile& tile = t.tile;
+  const int64_t keys = std::min(kKeyBlock, tile.keys() - first_key);
+  for (int64_t r = 0; r < t.stride; r++) s.limit[r] = float(tile.visible(std::min(r, tile.rows - 1)) - first_key);
+  int64_t multiply_adds = ScoreProduct(d, s.p, t.stride, s.key, padded, t.q_t, tile, first_key, keys, K);
+  multiply_adds += ScoreProduct(d, s.ds, t.stride, s.value, padded, t.do_t, tile, first_key, keys, K);
+  SoftmaxGradient(s, t, first_key, keys, score_scale);
+  multiply_adds += AddKeyGradient(s.dvalue, s.one, s.p, t.do_, padded, t, first_key, keys, K);
+  multiply_adds += AddKeyGradient(s.dkey, s.one, s.ds, t.q, padded, t, first_key, keys, K);
+  multiply_adds += MixProduct(d, t.dq, padded, first_key == 0 ? nullptr : s.one, s.ds, t.stride, s.key, padded, tile,
+                              first_key, keys, K);
+  return multiply_adds;
+}
+
+// The tiles from query `first` on that walk the keys together.
+template <class T>
+int64_t RunTiles(const BackwardSegment<T>& in, BackwardScratch& s, int64_t first) {
+  const int64_t K = in.K, padded = round_up(K, kColumnStep), queries = in.rows * in.group;
   const float score_scale = float(1 / std::sqrt(double(K)));
-  LoadTile(in, s, stride, padded, tile, score_scale);
-  int64_t multiply_adds = 0;
-  for (int64_t first_key = 0; first_key < tile.keys(); first_key += kKeyBlock) {
-    const int64_t keys = std::min(kKeyBlock, tile.keys() - first_key), at = first_key * in.kv_stride;
+  TileScratch tiles[kMostTiles];
+  int64_t count = 0, multiply_adds = 0;
+  for (; count < tiles_together(padded) && first < queries; count++, first += kQueryTile) {
+    const QueryTile tile{first, std::min(kQueryTile, queries - first), in.group, 0, in.seen};
+    tiles[count] = tile_scratch(s, tile, count, padded);
+    LoadTile(in, tiles[count], padded, score_scale);
+  }
+  const int64_t all_keys = tiles[count - 1].tile.keys();
+  for (int64_t first_key = 0; first_key < all_keys; first_key += kKeyBlock) {
+    const int64_t keys = std::min(kKeyBlock, all_keys - first_key), at = first_key * in.kv_stride;
     const T *key_rows[kKeyBlock], *value_rows[kKeyBlock];
     for (int64_t j = 0; j < keys; j++) {
       key_rows[j] = in.key + at + j * in.kv_stride;
@@ -136,19 +178,21 @@ int64_t RunTile(const BackwardSegment<T>& in, BackwardScratch& s, const QueryTil
     }
     PackRows(s.key, padded, key_rows, keys, K);
     PackRows(s.value, padded, value_rows, keys, K);
-    for (int64_t r = 0; r < stride; r++) s.limit[r] = float(tile.visible(std::min(r, tile.rows - 1)) - first_key);
-    multiply_adds += ScoreProduct(d, s.p, stride, s.key, padded, s.q_t, tile, first_key, keys, K);
-    multiply_adds += ScoreProduct(d, s.ds, stride, s.value, padded, s.do_t, tile, first_key, keys, K);
-    SoftmaxGradient(s, stride, tile, first_key, keys, score_scale);
-    multiply_adds +=
-        AddKeyGradient(in.dvalue + at, in.kv_stride, s, s.p, stride, s.do_, padded, tile, first_key, keys, K);
-    multiply_adds += AddKeyGradient(in.dkey + at, in.kv_stride, s, s.ds, stride, s.q, padded, tile, first_key, keys, K);
-    multiply_adds += MixProduct(d, s.dq, padded, first_key == 0 ? nullptr : s.one, s.ds, stride, s.key, padded, tile,
-                                first_key, keys, K);
+    std::fill_n(s.dkey, keys * padded, 0.0f);
+    std::fill_n(s.dvalue, keys * padded, 0.0f);
+    for (int64_t t = 0; t < count; t++)
+      if (tiles[t].tile.keys() > first_key) multiply_adds += RunBlock(s, tiles[t], first_key, K, padded, score_scale);
+    for (int64_t j = 0; j < keys; j++) {
+      AddRow(in.dkey + at + j * in.kv_stride, s.dkey + j * padded, K);
+      AddRow(in.dvalue + at + j * in.kv_stride, s.dvalue + j * padded, K);
+    }
   }
-  for (int64_t r = 0; r < tile.rows; r++)
-    std::memcpy(in.dq + (tile.first + r) / in.group * in.q_stride + (tile.first + r) % in.group * K, s.dq + r * padded,
-                size_t(K) * sizeof(float));
+  for (int64_t t = 0; t < count; t++)
+    for (int64_t r = 0; r < tiles[t].tile.rows; r++) {
+      const int64_t query = tiles[t].tile.first + r;
+      std::memcpy(in.dq + query / in.group * in.q_stride + query % in.group * K, tiles[t].dq + r * padded,
+                  size_t(K) * sizeof(float));
+    }
   return multiply_adds;
 }
 
@@ -161,9 +205,8 @@ void BackwardHead(const BackwardSegment<T>& in) {
     std::fill_n(in.dvalue + row * in.kv_stride, in.K, 0.0f);
   }
   int64_t multiply_adds = 0;
-  const int64_t queries = in.rows * in.group;
-  for (int64_t first = 0; first < queries; first += kQueryTile)
-    multiply_adds += RunTile(in, s, {first, std::min(kQueryTile, queries - first), in.group, 0, in.seen});
+  const int64_t step = tiles_together(round_up(in.K, kColumnStep)) * kQueryTile;
+  for (int64_t first = 0; first < in.rows * in.group; first += step) multiply_adds += RunTiles(in, s, first);
   count_multiply_adds(multiply_adds);
 }
 void BackwardHeadF32(const BackwardSegment<float>& in) { BackwardHead(in); }

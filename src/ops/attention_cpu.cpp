@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <span>
 
 #include "base/parallel.h"
 #include "base/work.h"
@@ -18,31 +19,44 @@ HWY_BEFORE_NAMESPACE();
 namespace isobath::cpu::HWY_NAMESPACE {
 namespace {
 
-// The state of a tile, about 210 KiB at K = 256, on the stack; small heads touch a part of it.
-// Heads with at most kColumnStep queries run side by side and share it: they walk the keys a few whole rows at a time,
-// in the order of memory, which is what decoding waits for.
+// The state of the tiles of a task, about 400 KiB at K = 256, on the stack; small heads touch a part of it. Parts of
+// the arrays belong to the tiles that walk the keys together, or, with few queries, to heads that do.
 struct alignas(64) ForwardScratch {
-  float q[kMaxHeadDim * kQueryTile];       // (heads, K, stride) queries, transposed and scaled
-  float p[kKeyBlock * kQueryTile];         // (heads, keys, stride) scores, then exponentials
-  float o[kQueryTile * kMaxHeadDim];       // (heads, stride, padded K)
-  float rows[kKeyBlock * kMaxHeadDim];     // (keys, padded K) keys, then values
-  float max[kQueryTile], sum[kQueryTile];  // (heads, stride) running maximum of the scores, sum of 2^(score - max)
-  float correction[kQueryTile];            // (heads, stride) 2^(old max - new max)
-  float limit[kQueryTile];                 // (stride) keys of the block that a query sees, may be negative
+  float q[kMaxHeadDim * kQueryTile];  // (parts, K, stride) queries, transposed and scaled
+  float p[kKeyBlock * kQueryTile];    // (keys, stride) scores, then exponentials; of few queries (heads, keys, stride)
+  float o[kQueryTile * kMaxHeadDim];  // (parts, stride, padded K)
+  float key[kKeyBlock * kMaxHeadDim], value[kKeyBlock * kMaxHeadDim];  // (keys, padded K)
+  float max[kMostTiles * kQueryTile];                                  // (parts, stride) running maximum of the scores
+  float sum[kMostTiles * kQueryTile];                                  // (parts, stride) sum of 2^(score - max)
+  float correction[kQueryTile];                                        // 2^(old max - new max)
+  float limit[kQueryTile];  // (stride) keys of the block that a query sees, may be negative
   float one[kQueryTile];
+  ForwardScratch() {
+    std::fill_n(max, kMostTiles * kQueryTile, -std::numeric_limits<float>::infinity());
+    std::fill_n(sum, kMostTiles * kQueryTile, 0.0f);
+    std::fill_n(one, kQueryTile, 1.0f);
+  }
+  void set_limits(const QueryTile& tile, int64_t stride, int64_t first_key) {
+    for (int64_t r = 0; r < stride; r++) limit[r] = float(tile.visible(std::min(r, tile.rows - 1)) - first_key);
+  }
 };
 
-// One block of the online softmax, in place: p becomes 2^(p - max), 0 where the key is not visible. `at` is where the
-// head's queries stand in max, sum and correction.
+// What the softmax of the queries of one part works on.
+struct Softmax {
+  float *p, *max, *sum, *correction;
+  const float* limit;
+  int64_t stride;  // of p
+};
+
+// One block of the online softmax, in place: p becomes 2^(p - max), 0 where the key is not visible.
 template <class D>
-void SoftmaxBlock(D d, ForwardScratch& s, int64_t at, int64_t stride, const QueryTile& tile, int64_t first_key,
-                  int64_t keys) {
-  const int64_t lanes = int64_t(hn::Lanes(d));
+void SoftmaxBlock(D d, const Softmax& s, const QueryTile& tile, int64_t first_key, int64_t keys) {
+  const int64_t lanes = int64_t(hn::Lanes(d)), stride = s.stride;
   const auto minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
   for (int64_t u = 0; u < tile.rows; u += lanes) {
     const int64_t all = tile.visible_of_block(u + 1, first_key, keys);
     const int64_t any = tile.visible_of_block(std::min(u + lanes, tile.rows), first_key, keys);
-    float* p = s.p + at * kKeyBlock + u;
+    float* p = s.p + u;
     const auto limit = hn::Load(d, s.limit + u);
     auto block_max = minus_infinity;
     for (int64_t j = 0; j < all; j++) block_max = hn::Max(block_max, hn::Load(d, p + j * stride));
@@ -52,7 +66,7 @@ void SoftmaxBlock(D d, ForwardScratch& s, int64_t at, int64_t stride, const Quer
       hn::Store(score, d, p + j * stride);
       block_max = hn::Max(block_max, score);
     }
-    const auto old_max = hn::Load(d, s.max + at + u);
+    const auto old_max = hn::Load(d, s.max + u);
     const auto max = hn::Max(old_max, block_max);
     auto sum = hn::Zero(d);
     for (int64_t j = 0; j < any; j++) {
@@ -62,36 +76,34 @@ void SoftmaxBlock(D d, ForwardScratch& s, int64_t at, int64_t stride, const Quer
     }
     for (int64_t j = any; j < keys; j++) hn::Store(hn::Zero(d), d, p + j * stride);
     const auto correction = Exp2(d, hn::Sub(old_max, max));
-    hn::Store(max, d, s.max + at + u);
-    hn::Store(correction, d, s.correction + at + u);
-    hn::Store(hn::MulAdd(hn::Load(d, s.sum + at + u), correction, sum), d, s.sum + at + u);
+    hn::Store(max, d, s.max + u);
+    hn::Store(correction, d, s.correction + u);
+    hn::Store(hn::MulAdd(hn::Load(d, s.sum + u), correction, sum), d, s.sum + u);
   }
 }
 
 // o = o / sum. Adding zero makes -0 into +0: the masked keys of a block, whose products are 0, may or may not have
-// done so already, which depends on the tile.
+// done so already, which depends on the tile. o, max and sum are the part's, its first query first.
 template <class T, class Kv>
-void FinishHead(const ForwardSegment<T, Kv>& in, const ForwardScratch& s, int64_t head, int64_t stride, int64_t padded,
-                const QueryTile& tile) {
+void FinishHead(const ForwardSegment<T, Kv>& in, const float* o, const float* max, const float* sum, int64_t head,
+                int64_t padded, const QueryTile& tile) {
   const Full d;
   for (int64_t r = 0; r < tile.rows; r++) {
     const int64_t row = (tile.first + r) / in.group, h = head * in.group + (tile.first + r) % in.group;
-    const float max = s.max[head * stride + r], sum = s.sum[head * stride + r];
-    const float* o = s.o + (head * stride + r) * padded;
-    const auto scale = hn::Set(d, 1 / sum);
+    const auto scale = hn::Set(d, 1 / sum[r]);
     HWY_ALIGN float result[kMaxHeadDim];
     for (int64_t n = 0; n < in.K; n += int64_t(hn::Lanes(d)))
-      hn::Store(hn::MulAdd(hn::Load(d, o + n), scale, hn::Zero(d)), d, result + n);
+      hn::Store(hn::MulAdd(hn::Load(d, o + r * padded + n), scale, hn::Zero(d)), d, result + n);
     StoreRow(in.o + row * in.o_stride + h * in.K, result, in.K);
     if (in.lse != nullptr)
-      in.lse[row * in.lse_stride + h] = float((double(max) + std::log2(double(sum))) * std::numbers::ln2);
+      in.lse[row * in.lse_stride + h] = float((double(max[r]) + std::log2(double(sum[r]))) * std::numbers::ln2);
   }
 }
 
 // Where a product reads `count` rows of keys or values, the first of which is at(0): in place, or in a copy, which pays
 // when many queries use it and is needed where rows end within a vector, are not fp32 or lie in several pages.
 template <class At>
-KvRows<float> PrepareRows(ForwardScratch& s, At at, int64_t count, int64_t K, bool copy) {
+KvRows<float> PrepareRows(float* to, At at, int64_t count, int64_t K, bool copy) {
   const auto first = at(0);
   if constexpr (std::is_same_v<decltype(first), const KvRows<float>>) {
     if (!copy && first.step == 1) return first;
@@ -100,73 +112,116 @@ KvRows<float> PrepareRows(ForwardScratch& s, At at, int64_t count, int64_t K, bo
   for (int64_t j = 0; j < count; j++) rows[j] = at(j).data;
   const int64_t padded = round_up(K, kColumnStep);
   if (first.step == 1) {
-    PackRows(s.rows, padded, rows, count, K);
-    return {s.rows, padded};
+    PackRows(to, padded, rows, count, K);
+    return {to, padded};
   }
   for (int64_t j = 0; j < count; j++) {
-    float* row = s.rows + j * padded;
+    float* row = to + j * padded;
     for (int64_t k = 0; k < K; k++) row[k] = to_f32(rows[j][k * first.step]);
     std::fill(row + K, row + padded, 0.0f);
   }
-  return {s.rows, padded};
+  return {to, padded};
 }
 
+// Queries of one head, transposed and scaled.
+template <class T, class Kv>
+void PackQueries(float* to, int64_t stride, const ForwardSegment<T, Kv>& in, const QueryTile& tile, int64_t head) {
+  const T* rows[kQueryTile];
+  for (int64_t r = 0; r < tile.rows; r++)
+    rows[r] = in.q + (tile.first + r) / in.group * in.q_stride + (head * in.group + (tile.first + r) % in.group) * in.K;
+  PackTransposed(to, stride, rows, tile.rows, in.K, float(std::numbers::log2e / std::sqrt(double(in.K))));
+}
+
+// At most kColumnStep queries. Heads run side by side: they walk the keys a few whole rows at a time, in the order of
+// memory, which is what decoding waits for.
 template <class D, class T, class Kv>
-void RunTile(D d, const ForwardSegment<T, Kv>& in, const QueryTile& tile) {
+void RunFew(D d, const ForwardSegment<T, Kv>& in, const QueryTile& tile) {
   const Full full;
   ForwardScratch s;
-  const int64_t K = in.K, padded = round_up(K, kColumnStep), stride = round_up(tile.rows, kColumnStep);
-  for (int64_t head = 0; head < in.kv_heads; head++) {
-    const T* rows[kQueryTile];
-    for (int64_t r = 0; r < tile.rows; r++)
-      rows[r] = in.q + (tile.first + r) / in.group * in.q_stride + (head * in.group + (tile.first + r) % in.group) * K;
-    PackTransposed(s.q + head * stride * K, stride, rows, tile.rows, K,
-                   float(std::numbers::log2e / std::sqrt(double(K))));
-  }
-  std::fill_n(s.max, kQueryTile, -std::numeric_limits<float>::infinity());
-  std::fill_n(s.sum, kQueryTile, 0.0f);
-  std::fill_n(s.one, kQueryTile, 1.0f);
-
-  const bool few = tile.rows <= kColumnStep, copy = !few || K != padded;
-  const int64_t step = few ? kPageRows : kKeyBlock;  // in place: rows of one page
+  const int64_t K = in.K, padded = round_up(K, kColumnStep), stride = kColumnStep;
+  for (int64_t head = 0; head < in.kv_heads; head++) PackQueries(s.q + head * stride * K, stride, in, tile, head);
+  const bool copy = K != padded;
   int64_t multiply_adds = 0;
   for (int64_t first_key = 0; first_key < tile.keys(); first_key += kKeyBlock) {
     const int64_t end_key = std::min(first_key + kKeyBlock, tile.keys());
-    for (int64_t r = 0; r < stride; r++) s.limit[r] = float(tile.visible(std::min(r, tile.rows - 1)) - first_key);
-    for (int64_t j = first_key; j < end_key; j += step)
+    s.set_limits(tile, stride, first_key);
+    for (int64_t j = first_key; j < end_key; j += kPageRows)  // in place: rows of one page
       for (int64_t head = 0; head < in.kv_heads; head++) {
-        const int64_t keys = std::min(step, end_key - j), at = head * stride;
+        const int64_t keys = std::min(kPageRows, end_key - j), at = head * stride;
         const auto key_at = [&](int64_t i) { return in.kv.keys(j + i, head); };
-        const KvRows<float> key = PrepareRows(s, key_at, keys, K, copy);
+        const KvRows<float> key = PrepareRows(s.key, key_at, keys, K, copy);
         multiply_adds += ScoreProduct(d, s.p + at * kKeyBlock + (j - first_key) * stride, stride, key.data, key.stride,
                                       s.q + at * K, tile, j, keys, K);
       }
-    for (int64_t head = 0; head < in.kv_heads; head++)
-      SoftmaxBlock(d, s, head * stride, stride, tile, first_key, end_key - first_key);
-    for (int64_t j = first_key; j < end_key; j += step)
+    for (int64_t head = 0; head < in.kv_heads; head++) {
+      const int64_t at = head * stride;
+      SoftmaxBlock(d, {s.p + at * kKeyBlock, s.max + at, s.sum + at, s.correction + at, s.limit, stride}, tile,
+                   first_key, end_key - first_key);
+    }
+    for (int64_t j = first_key; j < end_key; j += kPageRows)
       for (int64_t head = 0; head < in.kv_heads; head++) {
-        const int64_t keys = std::min(step, end_key - j), at = head * stride;
+        const int64_t keys = std::min(kPageRows, end_key - j), at = head * stride;
         const auto value_at = [&](int64_t i) { return in.kv.values(j + i, head); };
-        const KvRows<float> value = PrepareRows(s, value_at, keys, K, copy);
+        const KvRows<float> value = PrepareRows(s.value, value_at, keys, K, copy);
         const float* scale = j == 0 ? nullptr : j == first_key ? s.correction + at : s.one;
         multiply_adds +=
             MixProduct(full, s.o + at * padded, padded, scale, s.p + at * kKeyBlock + (j - first_key) * stride, stride,
                        value.data, value.stride, tile, j, keys, K);
       }
   }
-  for (int64_t head = 0; head < in.kv_heads; head++) FinishHead(in, s, head, stride, padded, tile);
+  for (int64_t head = 0; head < in.kv_heads; head++) {
+    const int64_t at = head * stride;
+    FinishHead(in, s.o + at * padded, s.max + at, s.sum + at, head, padded, tile);
+  }
+  count_multiply_adds(multiply_adds);
+}
+
+// Consecutive tiles of one head. A block of keys and values, whose rows lie far apart, is fetched once for all of them.
+template <class T, class Kv>
+void RunTiles(const ForwardSegment<T, Kv>& in, std::span<const QueryTile> tiles) {
+  const Full d;
+  ForwardScratch s;
+  const int64_t K = in.K, padded = round_up(K, kColumnStep);
+  for (size_t t = 0; t < tiles.size(); t++)
+    PackQueries(s.q + int64_t(t) * kQueryTile * padded, round_up(tiles[t].rows, kColumnStep), in, tiles[t], 0);
+  int64_t multiply_adds = 0;
+  const int64_t all_keys = tiles.back().keys();
+  for (int64_t first_key = 0; first_key < all_keys; first_key += kKeyBlock) {
+    const int64_t block = std::min(kKeyBlock, all_keys - first_key);
+    const auto key_at = [&](int64_t i) { return in.kv.keys(first_key + i, 0); };
+    const auto value_at = [&](int64_t i) { return in.kv.values(first_key + i, 0); };
+    const KvRows<float> key = PrepareRows(s.key, key_at, block, K, true);
+    const KvRows<float> value = PrepareRows(s.value, value_at, block, K, true);
+    for (size_t t = 0; t < tiles.size(); t++) {
+      const QueryTile& tile = tiles[t];
+      const int64_t keys = std::min(block, tile.keys() - first_key), at = int64_t(t) * kQueryTile;
+      if (keys <= 0) continue;
+      const int64_t stride = round_up(tile.rows, kColumnStep);
+      s.set_limits(tile, stride, first_key);
+      multiply_adds += ScoreProduct(d, s.p, stride, key.data, key.stride, s.q + at * padded, tile, first_key, keys, K);
+      SoftmaxBlock(d, {s.p, s.max + at, s.sum + at, s.correction, s.limit, stride}, tile, first_key, keys);
+      multiply_adds += MixProduct(d, s.o + at * padded, padded, first_key == 0 ? nullptr : s.correction, s.p, stride,
+                                  value.data, value.stride, tile, first_key, keys, K);
+    }
+  }
+  for (size_t t = 0; t < tiles.size(); t++) {
+    const int64_t at = int64_t(t) * kQueryTile;
+    FinishHead(in, s.o + at * padded, s.max + at, s.sum + at, 0, padded, tiles[t]);
+  }
   count_multiply_adds(multiply_adds);
 }
 
 template <class T, class Kv>
-void ForwardTile(const ForwardSegment<T, Kv>& in, const QueryTile& tile) {
-  if (tile.rows <= int64_t(hn::Lanes(Short()))) return RunTile(Short(), in, tile);
-  RunTile(Full(), in, tile);
+void ForwardTiles(const ForwardSegment<T, Kv>& in, std::span<const QueryTile> tiles) {
+  if (tiles.size() > 1 || tiles[0].rows > kColumnStep) return RunTiles(in, tiles);
+  if (tiles[0].rows <= int64_t(hn::Lanes(Short()))) return RunFew(Short(), in, tiles[0]);
+  RunFew(Full(), in, tiles[0]);
 }
-void ListTileF32(const ForwardSegment<float, ListKv<float>>& in, const QueryTile& tile) { ForwardTile(in, tile); }
-void ListTileBf16(const ForwardSegment<Bf16, ListKv<Bf16>>& in, const QueryTile& tile) { ForwardTile(in, tile); }
-void PagedTileF32(const ForwardSegment<float, PagedKv<float>>& in, const QueryTile& tile) { ForwardTile(in, tile); }
-void PagedTileBf16(const ForwardSegment<float, PagedKv<Bf16>>& in, const QueryTile& tile) { ForwardTile(in, tile); }
+using Tiles = std::span<const QueryTile>;
+void ListTilesF32(const ForwardSegment<float, ListKv<float>>& in, Tiles tiles) { ForwardTiles(in, tiles); }
+void ListTilesBf16(const ForwardSegment<Bf16, ListKv<Bf16>>& in, Tiles tiles) { ForwardTiles(in, tiles); }
+void PagedTilesF32(const ForwardSegment<float, PagedKv<float>>& in, Tiles tiles) { ForwardTiles(in, tiles); }
+void PagedTilesBf16(const ForwardSegment<float, PagedKv<Bf16>>& in, Tiles tiles) { ForwardTiles(in, tiles); }
 
 }  // namespace
 }  // namespace isobath::cpu::HWY_NAMESPACE
@@ -175,41 +230,52 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace isobath::cpu {
 
-HWY_EXPORT(ListTileF32);
-HWY_EXPORT(ListTileBf16);
-HWY_EXPORT(PagedTileF32);
-HWY_EXPORT(PagedTileBf16);
-void forward_tile(const ForwardSegment<float, ListKv<float>>& in, const QueryTile& tile) {
-  HWY_DYNAMIC_DISPATCH(ListTileF32)(in, tile);
+HWY_EXPORT(ListTilesF32);
+HWY_EXPORT(ListTilesBf16);
+HWY_EXPORT(PagedTilesF32);
+HWY_EXPORT(PagedTilesBf16);
+void forward_tiles(const ForwardSegment<float, ListKv<float>>& in, std::span<const QueryTile> tiles) {
+  HWY_DYNAMIC_DISPATCH(ListTilesF32)(in, tiles);
 }
-void forward_tile(const ForwardSegment<Bf16, ListKv<Bf16>>& in, const QueryTile& tile) {
-  HWY_DYNAMIC_DISPATCH(ListTileBf16)(in, tile);
+void forward_tiles(const ForwardSegment<Bf16, ListKv<Bf16>>& in, std::span<const QueryTile> tiles) {
+  HWY_DYNAMIC_DISPATCH(ListTilesBf16)(in, tiles);
 }
-void forward_tile(const ForwardSegment<float, PagedKv<float>>& in, const QueryTile& tile) {
-  HWY_DYNAMIC_DISPATCH(PagedTileF32)(in, tile);
+void forward_tiles(const ForwardSegment<float, PagedKv<float>>& in, std::span<const QueryTile> tiles) {
+  HWY_DYNAMIC_DISPATCH(PagedTilesF32)(in, tiles);
 }
-void forward_tile(const ForwardSegment<float, PagedKv<Bf16>>& in, const QueryTile& tile) {
-  HWY_DYNAMIC_DISPATCH(PagedTileBf16)(in, tile);
+void forward_tiles(const ForwardSegment<float, PagedKv<Bf16>>& in, std::span<const QueryTile> tiles) {
+  HWY_DYNAMIC_DISPATCH(PagedTilesBf16)(in, tiles);
 }
 
-// Tiles are counted from the first query of their segment. A slot of kQueryTile queries of the whole list runs the
+// Tiles that one task runs together: as many as fit, while there are tasks for all threads. Bits do not depend on it.
+int64_t tiles_per_task(int64_t queries, int64_t tasks_per_tile, int64_t K) {
+  const int64_t tiles = round_up(queries, kQueryTile) / kQueryTile, busy = 2 * thread_count();
+  return std::clamp<int64_t>(tiles * tasks_per_tile / busy, 1, tiles_together(round_up(K, kColumnStep)));
+}
+
+// Tiles are counted from the first query of their segment. A slot of some tiles' queries of the whole list runs the
 // tiles that begin in it, so that many short segments make few tasks and one long one makes many.
 template <class T>
 void forward_lists(View<T> o, F32 lse, const AttentionLists<T>& lists, const Heads& heads) {
   const int64_t H = heads.H, G = heads.G, K = heads.K;
   const CI32 begin = lists.q_begin;
   const int64_t segments = begin.numel() - 1, group = H / G;
-  const int64_t slots = round_up(o.rows() * group, kQueryTile) / kQueryTile;
+  const int64_t slot_queries = kQueryTile * tiles_per_task(o.rows() * group, G, K);
+  const int64_t slots = round_up(o.rows() * group, slot_queries) / slot_queries;
   parallel_tasks(slots * G, [&](int64_t task) {
     const int64_t slot = slots - 1 - task / G, g = task % G;  // late tiles see the most keys: they go first
-    const int64_t slot_begin = slot * kQueryTile, slot_end = slot_begin + kQueryTile;
+    const int64_t slot_begin = slot * slot_queries, slot_end = slot_begin + slot_queries;
     const int32_t* end = begin.data + segments + 1;
     const int32_t* next = std::upper_bound(begin.data, end, int32_t(slot_begin / group));
     for (int64_t i = next - begin.data - 1; i < segments && begin[i] * group < slot_end; i++) {
       const int64_t row = begin[i], queries = (begin[i + 1] - row) * group;
       const int64_t skipped = std::max<int64_t>(0, slot_begin - row * group);
-      const int64_t first = round_up(skipped, kQueryTile);
-      if (first >= queries || row * group + first >= slot_end) continue;
+      QueryTile tiles[kMostTiles];
+      size_t count = 0;
+      for (int64_t first = round_up(skipped, kQueryTile); first < queries && row * group + first < slot_end;
+           first += kQueryTile)
+        tiles[count++] = {first, std::min(kQueryTile, queries - first), group, 0, lists.seen_from(row)};
+      if (count == 0) continue;
       const int64_t at = lists.kv_begin[i] * lists.kv_stride + g * K;
       const ForwardSegment<T, ListKv<T>> in{.q = lists.q.row(row) + g * group * K,
                                             .q_stride = lists.q.cols(),
@@ -221,7 +287,7 @@ void forward_lists(View<T> o, F32 lse, const AttentionLists<T>& lists, const Hea
                                             .kv_heads = 1,
                                             .group = group,
                                             .K = K};
-      forward_tile(in, {first, std::min(kQueryTile, queries - first), group, 0, lists.seen_from(row)});
+      forward_tiles(in, {tiles, count});
     }
   });
 }
@@ -271,7 +337,7 @@ void forward_pages(F32 o, CF32 q, std::span<const CachedSegment> segments, const
                                                .group = group,
                                                .K = K};
     const QueryTile tile{first, std::min(kQueryTile, queries - first), group, offset, segment.seen};
-    tile.rows <= kRowGroup&& K % kColumnStep == 0 ? few_queries(in, tile) : forward_tile(in, tile);
+    tile.rows <= kRowGroup&& K % kColumnStep == 0 ? few_queries(in, tile) : forward_tiles(in, {&tile, 1});
   });
 }
 

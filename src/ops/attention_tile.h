@@ -18,6 +18,11 @@ inline constexpr int64_t kQueryTile = 128;  // queries that share one pass over 
 inline constexpr int64_t kRowGroup = 6;     // rows of a product that are in registers at once
 inline constexpr int64_t kColumnStep = 16;  // masked columns of scores are skipped in steps of this many queries
 
+// Tiles of a head that walk the keys together: as many as hold kMaxHeadDim * kQueryTile numbers, so that they stay in
+// the second cache whatever the size of a head.
+inline constexpr int64_t kMostTiles = 4;
+inline int64_t tiles_together(int64_t padded_head_dim) { return std::min(kMostTiles, kMaxHeadDim / padded_head_dim); }
+
 inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 struct QueryTile {

@@ -26,6 +26,21 @@ TEST_F(Printed, evaluation_with_perplexity_and_bits_per_byte) {
   }
 }
 
+TEST_F(Printed, answers_to_multiple_choice) {
+  const std::string file = dir_.write("questions.jsonl", R"({"context": "the", "choices": ["cat", "dog"], "answer": 0}
+{"context": "a", "choices": ["b", "c", "d", "e"], "answer": 3})");
+  const json all = printed({"eval", run_.string(), "--choices", file, "--json"});
+  for (const char* name : {"top_k", "causal"}) {
+    EXPECT_EQ(all[name]["questions"], 2);
+    EXPECT_EQ(all[name]["guessing"], 0.375);
+    const double accuracy = all[name]["accuracy"];
+    EXPECT_TRUE(accuracy == 0 || accuracy == 0.5 || accuracy == 1) << accuracy;
+  }
+  wrong({"eval", run_.string()}, {"--path", "--choices"});
+  wrong({"eval", run_.string(), "--choices", file, "--path", trained_->text}, {"--choices", "--path"});
+  wrong({"eval", run_.string(), "--choices", file, "--context", "100000"}, {"100000 tokens"});
+}
+
 TEST_F(Printed, generation_with_its_statistics) {
   const json all = printed(
       {"generate", run_.string(), "--prompt", "the", "--prompt", "a", "--max-tokens", "5", "--ignore-eos", "--json"});

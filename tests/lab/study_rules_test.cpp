@@ -126,7 +126,7 @@ TEST(Studies, every_study_of_the_repository_is_a_list_of_runs) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     SCOPED_TRACE(entry.path().string());
     Study study = read_study(entry.path());
-    for (const double flops : study.flops) {
+    for (const double flops : study.budgets) {
       study.after.push_back(record("dense", 64, 1e-3, 1, true));
       study.after.back()["recipe"] = fmt::format("{}", flops);
       study.after.back()["budget"] = flops;
@@ -134,15 +134,22 @@ TEST(Studies, every_study_of_the_repository_is_a_list_of_runs) {
       study.after.back()["flops_per_token"] = study.after.back()["dense_flops_per_token"] =
           flops_of(base(), study.base.data.context) / double(study.base.data.context);
     }
+    if (study.best_rates) {
+      Study given = study;
+      given.best_rates = false;
+      for (const PlannedRun& run : plan_study(given, Tokenizer::bytes()))
+        study.after.push_back(record(run.variant, run.config.model.hidden_size, 1e-3, 1, false));
+    }
     EXPECT_FALSE(study.title.empty());
     const auto runs = plan_study(study, Tokenizer::bytes());
-    EXPECT_GE(runs.size(), study.seeds.size() * study.flops.size());
+    EXPECT_GE(runs.size(), study.seeds.size() * study.budgets.size());
     const bool short_one = entry.path().stem().string().ends_with("minutes");
     for (const PlannedRun& run : runs)
-      EXPECT_NEAR(run.budget.flops / run.config.train.flops, 1, short_one ? 0.02 : 1e-3) << run.label();
+      EXPECT_NEAR((study.in_tokens ? double(run.tokens()) : run.budget.flops) / run.asked(), 1, short_one ? 0.02 : 1e-3)
+          << run.label();
     studies++;
   }
-  EXPECT_GE(studies, 22);
+  EXPECT_GE(studies, 28);
 }
 
 }  // namespace

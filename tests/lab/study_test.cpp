@@ -90,6 +90,23 @@ TEST(Study, steps_follow_from_budget_and_counted_flops) {
   }
 }
 
+TEST(Study, budgets_may_be_tokens) {
+  std::string text = kHead + kVariants;
+  text.replace(text.find("flops = [2e9, 8e9]"), 18, "tokens = [960, 2e4]");
+  const auto runs = plan(text);
+  ASSERT_EQ(runs.size(), 3u * 2 * 3);
+  EXPECT_EQ(runs[1].label(), "joint, 960 tokens, seed 1");
+  for (const PlannedRun& run : runs) {
+    EXPECT_NEAR(double(run.tokens()), run.asked(), 12) << run.label();  // within half a sequence
+    EXPECT_NEAR(3 * run.flops_per_token * double(run.tokens()), run.budget.flops, 1e-9 * run.budget.flops);
+  }
+  EXPECT_EQ(runs[0].tokens(), runs[1].tokens());
+  EXPECT_LT(runs[1].budget.flops, runs[0].budget.flops);
+  expect_in(refusal(kHead + "[[variant]]\nname = \"x\"\ntrain.tokens = 5\n"),
+            "train.tokens is not an option of a study");
+  expect_in(refusal("[study]\nflops = 1e9\ntokens = 1e6\n"), "flops or in tokens, not both");
+}
+
 TEST(Study, parts_make_up_the_whole) {
   for (const int64_t of : {1, 2, 5})
     for (size_t run = 0; run < 11; run++) {
