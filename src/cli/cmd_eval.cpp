@@ -186,7 +186,8 @@ void add_eval(CLI::App& app, Run& run) {
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] {
     run = [a] {
-      require(!a->path.empty() || !a->choices.empty(), "name a text (--path) or questions (--choices)");
+      require(!a->path.empty() || !a->choices.empty(),
+              "name a text (--path) or questions (--choices); see 'isobath eval --help'");
       return a->choices.empty() ? run_eval(*a) : run_choices(*a);
     };
   });
