@@ -86,7 +86,7 @@ void add_bench_generate(CLI::App& bench, Run& run) {
   command
       ->add_option("--speculate", a->speculate,
                    "also the routed model with so many tokens drafted without its routed blocks, then verified")
-      ->check(not_negative)
+      ->check(CLI::Range(int64_t{0}, kMostDrafts))
       ->capture_default_str();
   add_formats(*command, a->weights, a->kv);
   add_threads(*command);

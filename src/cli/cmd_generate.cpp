@@ -274,7 +274,7 @@ void add_generate(CLI::App& app, Run& run) {
   command
       ->add_option("--speculate", a->options.speculate,
                    "tokens that are drafted ahead without the routed blocks, then verified together; 0: none")
-      ->check(not_negative)
+      ->check(CLI::Range(int64_t{0}, kMostDrafts))
       ->capture_default_str();
   command->add_option("--draft-depth", a->options.draft_depth, "--depth of drafts; -inf skips every routed block")
       ->capture_default_str();

@@ -15,7 +15,8 @@ double steady_seconds() {
 }
 
 void check_speculation(const EngineOptions& o, const ModelConfig& config) {
-  require(o.speculate >= 0, "engine: speculate is {}, expected 0 (no drafts) or more", o.speculate);
+  require(o.speculate >= 0 && o.speculate <= kMostDrafts, "engine: speculate is {}, expected 0 (no drafts) to {}",
+          o.speculate, kMostDrafts);
   if (o.speculate == 0) return;
   require(config.routers() > 0,
           "speculation drafts tokens without the routed blocks, and this model has none to skip ({}); leave speculate "

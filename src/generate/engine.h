@@ -47,6 +47,8 @@
 
 namespace isobath {
 
+inline constexpr int64_t kMostDrafts = 64;  // of a pass: far beyond what can pay
+
 struct EngineOptions {
   int64_t sequences = 1;   // written at once, at most
   int64_t max_rows = 512;  // of one pass: longer prompts are read in pieces
@@ -56,7 +58,7 @@ struct EngineOptions {
   int64_t kv_bytes = 0;   // of all caches together, never exceeded; 0: room for every sequence's whole context
   int64_t prefixes = 64;  // beginnings of finished and running requests that are kept while memory allows; 0: none
   float depth = 0;        // added to the causal rule's logit: above 0 more blocks run, below 0 fewer
-  int64_t speculate = 0;  // tokens that are drafted ahead of a pass for each sequence, at most; 0: none
+  int64_t speculate = 0;  // tokens that are drafted ahead of a pass for each sequence, up to kMostDrafts; 0: none
   float draft_depth = -std::numeric_limits<float>::infinity();  // depth of drafts; -infinity: no routed block runs
   std::function<double()> clock = {};                           // seconds; left out: the steady clock
 };

@@ -266,6 +266,7 @@ TEST(Speculating, WhereItMakesNoSenseItIsRefused) {
   const ModelConfig none = tiny_config({"none", Router::kLearned, Causal::kNone});
   EXPECT_NE(said(none, {.speculate = 2}).find("causal = none"), std::string::npos);
   EXPECT_NE(said(tiny_config(), {.speculate = -1}).find("speculate is -1"), std::string::npos);
+  EXPECT_NE(said(tiny_config(), {.speculate = 65}).find("expected 0 (no drafts) to 64"), std::string::npos);
   EXPECT_NE(said(tiny_config(), {.speculate = 2, .draft_depth = 0}).find("draft_depth is 0"), std::string::npos);
   EXPECT_NE(said(tiny_config(), {.max_rows = 4, .speculate = 4}).find("max_rows of 5"), std::string::npos);
   const auto model = tiny_model(tiny_config());
