@@ -11,7 +11,7 @@ namespace {
 
 struct Arguments {
   OptionFlags flags;
-  int64_t context = 512, tokens = 64, vocab_size = 257;
+  int64_t context = 512, tokens = 64, vocab_size = 257, speculate = 0;
   std::vector<int64_t> batches{1, 4, 16, 64};
   std::string weights = "fp32", kv = "f32";
   bool json = false, check = false;
@@ -22,6 +22,7 @@ constexpr const char* kFooter =
     "  isobath bench generate                             width 768, 16 blocks, batches of 1, 4, 16 and 64\n"
     "  isobath bench generate --weights int8 --batch 1\n"
     "  isobath bench generate --batch 64 --kv bf16 --json\n"
+    "  isobath bench generate --batch 1 --speculate 3     with drafts without the routed blocks, in turns\n"
     "Weights are random; the routed blocks choose at random, 12.5% of the tokens, as router = random does. Dense and\n"
     "Mixture-of-Depths passes take turns. The memory bound is the time that reading the weights of the blocks that "
     "ran,\n"
@@ -54,6 +55,7 @@ GenerationSetup setup_of(const Arguments& a) {
   }
   setup.weights = weight_format(a.weights);
   setup.kv = *parse_name<Storage>(a.kv);
+  setup.speculate = a.speculate;
   return setup;
 }
 
@@ -83,6 +85,11 @@ void add_bench_generate(CLI::App& bench, Run& run) {
       ->check(CLI::Range(int64_t{257}, int64_t{1} << 30))
       ->capture_default_str();
   command->add_option("--batch", a->batches, "sequences at once; one or more numbers")->capture_default_str();
+  command
+      ->add_option("--speculate", a->speculate,
+                   "also the routed model with so many tokens drafted without its routed blocks, then verified")
+      ->check(CLI::Range(int64_t{0}, kMostDrafts))
+      ->capture_default_str();
   add_formats(*command, a->weights, a->kv);
   add_threads(*command);
   command->add_flag("--check", a->check, "exit with 1 unless the goals hold");

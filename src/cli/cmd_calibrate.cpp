@@ -25,7 +25,9 @@ constexpr const char* kFooter =
     "capacity\n"
     "  isobath calibrate runs/tiny --path text.txt --out half --share 0.5      one for all, or one per routed block:\n"
     "  isobath calibrate runs/tiny --path text.txt --out rising --share 0.1,0.2,0.3\n"
-    "Training and the choice by top-k stay as they are; generation and evaluation by the causal rule change.";
+    "Training and the choice by top-k stay as they are; generation and evaluation by the causal rule change. With "
+    "experts\n"
+    "the rules of routed blocks are moved; which experts a token gets, or an expert's own rule, stays as it is.";
 
 std::vector<double> targets(const Arguments& a, const ModelConfig& config) {
   const size_t routers = size_t(config.routers());
@@ -63,7 +65,9 @@ std::string result_text(const Calibration& c) {
 int run_calibrate(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
-  require(config.routed_blocks() > 0, "{} is a dense model; there is no rule to calibrate", a.model);
+  require(config.routed_blocks() > 0, "{} {}; there is no rule to calibrate", a.model,
+          config.has_experts() ? "has experts but no routed block, and calibrate moves the rules of routed blocks only"
+                               : "is a dense model");
   require(config.has_causal_rule(), "{} was trained with causal = none and has no causal rule to calibrate", a.model);
   const std::vector<double> share = targets(a, config);
   require(!fs::exists(fs::path(a.out) / "config.json"), "{} holds a model already; name another folder (--out)", a.out);

@@ -28,6 +28,9 @@ constexpr const char* kFooter =
     "  isobath generate runs/tiny --prompt 'In the beginning' --max-tokens 100\n"
     "  isobath generate runs/tiny --prompt 'And' --prompt 'The LORD' --temperature 0    two texts, decoded together\n"
     "  isobath generate runs/tiny --prompt 'In' --depth -0.5      fewer blocks per token from the same weights\n"
+    "  isobath generate runs/tiny --prompt 'In' --temperature 0 --speculate 3    the same text: 3 tokens at a time "
+    "are\n"
+    "                            drafted without the routed blocks and verified in one pass (docs/performance.md)\n"
     "  isobath generate llama-folder --prompt 'Once upon a time' --temperature 0\n"
     "Without --prompt or --prompt-file the prompt is read from standard input when it is not a terminal, else empty.";
 
@@ -86,6 +89,29 @@ std::string shares_text(const Statistics& s, const ModelConfig& config) {
   return text + (config.routed_blocks() > 0 ? ")\n" : "\n");
 }
 
+std::string no_ops_text(const Statistics& s, const ModelConfig& config) {
+  std::string text;
+  int64_t rows = 0, no_ops = 0;
+  for (size_t l = 0; l < s.layer.size(); l++) {
+    const Section section = config.section(int64_t(l));
+    if (!section.mlp()) continue;
+    rows += s.layer[l].rows;
+    no_ops += s.layer[l].no_ops;
+    text += fmt::format("{}{}: {:.1f}%", text.empty() ? "" : ", ", section.name(), 100 * s.no_op_share(l));
+  }
+  return fmt::format("no-op choices {:.1f}%  ({})\n", 100 * double(no_ops) / std::max(1.0, double(rows)), text);
+}
+
+std::string speculation_text(const Statistics& s) {
+  const Speculation& made = s.speculation;
+  const double seconds = s.prefill_seconds + s.decode_seconds + s.draft_seconds;
+  return fmt::format(
+      "speculation: {} of {} drafted tokens stand ({:.1f}%), {:.2f} of {:.2f} a pass; drafts took {:.0f}% of "
+      "the time\n",
+      made.accepted, made.drafted, 100 * made.accepted_share(), made.mean_accepted(),
+      double(made.drafted) / std::max(1.0, double(made.rounds)), 100 * s.draft_seconds / std::max(1e-9, seconds));
+}
+
 std::string statistics_text(const Statistics& s, const ModelConfig& config, std::span<const Result> results) {
   const Totals t = totals(s);
   std::string text = fmt::format("prompt {} tokens, {} tok/s; generated {} tokens, {} tok/s", s.prefill_tokens,
@@ -93,16 +119,26 @@ std::string statistics_text(const Statistics& s, const ModelConfig& config, std:
                                  with_letter(s.decode_tokens_per_second()));
   if (s.shared_tokens > 0) text += fmt::format("; {} prompt tokens shared", s.shared_tokens);
   text += results.size() == 1 ? fmt::format("; ended by: {}\n", finish_name(results[0].finish)) : "\n";
-  return text + shares_text(s, config) +
-         fmt::format("KV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(double(t.used)),
-                     100 * double(t.used) / std::max(1.0, double(t.dense)), bytes_text(double(t.dense)),
-                     bytes_text(double(t.held)));
+  if (s.draft_passes > 0) text += speculation_text(s);
+  text += shares_text(s, config);
+  if (config.experts.no_ops > 0) text += no_ops_text(s, config);
+  return text + fmt::format("KV cache {}, {:.1f}% of a dense model's {} ({} held)\n", bytes_text(double(t.used)),
+                            100 * double(t.used) / std::max(1.0, double(t.dense)), bytes_text(double(t.dense)),
+                            bytes_text(double(t.held)));
 }
 
 void print_text(std::string_view text) {
   static const bool terminal = output_is_terminal();
   const std::string shown = terminal ? without_controls(text) : std::string(text);
   std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
+
+nlohmann::json speculation_json(const Speculation& s) {
+  return {{"rounds", s.rounds},
+          {"drafted_tokens", s.drafted},
+          {"accepted_tokens", s.accepted},
+          {"accepted_share", s.accepted_share()},
+          {"mean_accepted", s.mean_accepted()}};
 }
 
 nlohmann::json statistics_json(const Statistics& s, const ModelConfig& config) {
@@ -115,10 +151,16 @@ nlohmann::json statistics_json(const Statistics& s, const ModelConfig& config) {
                       {"kv_bytes", t.used},
                       {"kv_dense_bytes", t.dense},
                       {"kv_held_bytes", t.held},
-                      {"routed", nlohmann::json::array()}};
+                      {"routed", nlohmann::json::array()},
+                      {"speculation", speculation_json(s.speculation)}};
+  json["speculation"]["draft_passes"] = s.draft_passes;
+  json["speculation"]["draft_s"] = s.draft_seconds;
   for (size_t l = 0; l < s.layer.size(); l++)
     if (const Section section = config.section(int64_t(l)); section.routed)
       json["routed"].push_back({{"block", section.block}, {"part", name_of(section.part)}, {"share", s.share_run(l)}});
+  for (size_t l = 0; l < s.layer.size() && config.experts.no_ops > 0; l++)
+    if (const Section section = config.section(int64_t(l)); section.mlp())
+      json["no_ops"].push_back({{"block", section.block}, {"share", s.no_op_share(l)}});
   return json;
 }
 
@@ -128,7 +170,8 @@ void print_json(const Statistics& statistics, const ModelConfig& config, std::sp
     list.push_back({{"text", r.text},
                     {"tokens", r.tokens},
                     {"prompt_tokens", r.prompt_tokens},
-                    {"finish", finish_name(r.finish)}});
+                    {"finish", finish_name(r.finish)},
+                    {"speculation", speculation_json(r.speculation)}});
   const nlohmann::json json{{"texts", std::move(list)}, {"statistics", statistics_json(statistics, config)}};
   std::printf("%s\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
@@ -137,6 +180,7 @@ EngineOptions options_of(const Arguments& a, int64_t prompts) {
   EngineOptions options = a.options;
   options.sequences = a.sequences > 0 ? std::min(a.sequences, prompts) : prompts;
   options.queue = prompts;
+  options.max_rows = std::max(options.max_rows, options.sequences * (1 + options.speculate));  // nobody waits for rows
   options.weights = weight_format(a.weights);
   options.kv = *parse_name<Storage>(a.kv);
   options.kv_bytes = int64_t(a.kv_mb * 1e6);
@@ -226,6 +270,13 @@ void add_generate(CLI::App& app, Run& run) {
       ->capture_default_str();
   command
       ->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
+      ->capture_default_str();
+  command
+      ->add_option("--speculate", a->options.speculate,
+                   "tokens that are drafted ahead without the routed blocks, then verified together; 0: none")
+      ->check(CLI::Range(int64_t{0}, kMostDrafts))
+      ->capture_default_str();
+  command->add_option("--draft-depth", a->options.draft_depth, "--depth of drafts; -inf skips every routed block")
       ->capture_default_str();
   add_formats(*command, a->weights, a->kv);
   command->add_option("--kv-mb", a->kv_mb, "most megabytes of keys and values; 0: as many as the prompts may need")

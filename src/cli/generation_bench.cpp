@@ -16,6 +16,10 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / double(values.size());
+}
+
 std::vector<int32_t> random_tokens(int64_t n, int64_t vocab, uint64_t seed) {
   const Rng rng(seed, Stream::kBench);
   std::vector<int32_t> tokens;
@@ -25,9 +29,8 @@ std::vector<int32_t> random_tokens(int64_t n, int64_t vocab, uint64_t seed) {
 
 }  // namespace
 
-double GenerationTimes::mean_bytes() const {
-  return std::accumulate(pass_bytes.begin(), pass_bytes.end(), 0.0) / double(pass_bytes.size());
-}
+double GenerationTimes::mean_bytes() const { return mean(pass_bytes); }
+double GenerationTimes::mean_tokens() const { return mean(pass_tokens); }
 
 double GenerationTimes::quick_bytes_per_ms() const {
   std::vector<double> rate;
@@ -35,13 +38,18 @@ double GenerationTimes::quick_bytes_per_ms() const {
   return quantile(rate, 0.9);
 }
 
-GenerationBench::GenerationBench(const ModelConfig& config, const GenerationSetup& setup)
+GenerationBench::GenerationBench(const ModelConfig& config, const GenerationSetup& setup, int64_t speculate)
     : setup_(setup), model_(config) {
   initialize(model_.weights, 1);
   const Clock::time_point start = Clock::now();
-  engine_ = std::make_unique<Engine>(
-      model_, Tokenizer::bytes(),
-      EngineOptions{.sequences = setup.sequences, .weights = setup.weights, .kv = setup.kv, .prefixes = 0});
+  engine_ =
+      std::make_unique<Engine>(model_, Tokenizer::bytes(),
+                               EngineOptions{.sequences = setup.sequences,
+                                             .max_rows = std::max<int64_t>(512, setup.sequences * (1 + speculate)),
+                                             .weights = setup.weights,
+                                             .kv = setup.kv,
+                                             .prefixes = 0,
+                                             .speculate = speculate});
   pack_ms_ = ms_since(start);
 }
 
@@ -67,6 +75,7 @@ void GenerationBench::start(int64_t batch) {
 
 void GenerationBench::pass() {
   const Profile profile;
+  const int64_t before = engine_->statistics().drawn_tokens;
   const Clock::time_point start = Clock::now();
   engine_->step();
   times_.pass_ms.push_back(ms_since(start));
@@ -74,6 +83,11 @@ void GenerationBench::pass() {
   for (const Profile::Op& op : profile.ops())
     if (op.product) bytes += double(op.bytes);
   times_.pass_bytes.push_back(bytes);
+  times_.pass_tokens.push_back(double(engine_->statistics().drawn_tokens - before));
+}
+
+bool GenerationBench::behind(int64_t tokens) const {
+  return engine_->statistics().drawn_tokens < tokens * times_.batch;
 }
 
 void GenerationBench::end() {
@@ -85,6 +99,7 @@ void GenerationBench::end() {
     times_.kv_held_bytes += s.layer[l].kv_held_bytes;
     times_.kv_dense_bytes += s.layer[l].kv_dense_bytes;
   }
+  times_.speculation = s.speculation;
   if (model_.config().routers() > 0) times_.routed_share = routed / double(model_.config().routers());
   for (const int64_t id : ids_) engine_->cancel(id);
 }
@@ -92,28 +107,32 @@ void GenerationBench::end() {
 GenerationReport bench_generation(const GenerationSetup& setup, const std::vector<int64_t>& batches) {
   constexpr double kPeakSeconds = 0.2;
   GenerationBench dense(dense_twin(setup.model), setup), mod(setup.model, setup);
+  std::optional<GenerationBench> drafting;
+  if (setup.speculate > 0) drafting.emplace(setup.model, setup, setup.speculate);
   GenerationReport report{.setup = setup,
                           .weights = dense.weights(),
                           .weight_bytes = dense.weight_bytes(),
                           .pack_ms = dense.pack_ms(),
                           .peak = {},
                           .pairs = {}};
+  std::vector<GenerationBench*> all{&dense, &mod};
+  if (drafting) all.push_back(&*drafting);
   std::vector<double> fma, read;
   Progress progress("pass");
   for (size_t b = 0; b < batches.size(); b++) {
-    for (GenerationBench* bench : {&dense, &mod}) bench->start(batches[b]);
+    for (GenerationBench* bench : all) bench->start(batches[b]);
     for (int64_t pass = 0; pass + 1 < setup.tokens; pass++) {
       if (pass % 16 == 0) {
         report.peak = measure_machine_peak(kPeakSeconds);
         fma.push_back(report.peak.fma_gflop_s);
         read.push_back(report.peak.read_gb_s);
       }
-      dense.pass();
-      mod.pass();
+      for (GenerationBench* bench : all)  // equal lengths, so a round waits until the others have as many tokens
+        if (bench->behind(pass + 1)) bench->pass();
       progress.update(int64_t(b) * setup.tokens + pass + 1, int64_t(batches.size()) * setup.tokens, "");
     }
-    for (GenerationBench* bench : {&dense, &mod}) bench->end();
-    report.pairs.push_back({dense.times(), mod.times()});
+    for (GenerationBench* bench : all) bench->end();
+    report.pairs.push_back({dense.times(), mod.times(), drafting ? std::optional(drafting->times()) : std::nullopt});
   }
   progress.clear();
   report.peak.fma_gflop_s = median(fma);

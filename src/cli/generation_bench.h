@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,32 +20,37 @@ struct GenerationSetup {
   int64_t sequences = 1;               // the largest batch
   WeightFormat weights = WeightFormat::kF32;
   Storage kv = Storage::kF32;
+  int64_t speculate = 0;  // above 0: the routed model once more, with so many drafts
 };
 
-// Passes that each drew a token for every sequence of the batch. Bytes: those that products and attention must read and
-// write, weights of blocks that ran, keys and values first of all (base/work.h).
+// Passes that each drew a token for every sequence of the batch; with drafts, rounds that each drew some. Bytes: those
+// that products and attention must read and write, weights of blocks that ran, keys and values first of all
+// (base/work.h).
 struct GenerationTimes {
   int64_t batch = 0;
-  std::vector<double> pass_ms = {}, pass_bytes = {};
+  std::vector<double> pass_ms = {}, pass_bytes = {}, pass_tokens = {};
+  Speculation speculation = {};
   double first_token_ms = 0, prompt_tokens_per_s = 0;  // of all prompts of the batch: until the last one's first token
   double routed_share = 1;                             // of rows, in routed blocks
   int64_t kv_used_bytes = 0, kv_held_bytes = 0, kv_dense_bytes = 0;  // at the end, at full context
 
   double mean_bytes() const;
+  double mean_tokens() const;  // drawn in a pass, of all sequences
   // A pass that others did not disturb: passes differ in bytes, so the rate of the quickest tenth is taken, at the
   // mean.
   double quick_bytes_per_ms() const;
   double quick_ms() const { return mean_bytes() / quick_bytes_per_ms(); }
-  double tokens_per_s() const { return 1e3 * double(batch) / quick_ms(); }
+  double tokens_per_s() const { return 1e3 * mean_tokens() / quick_ms(); }
   double bound_share(double read_gb_s) const { return quick_bytes_per_ms() / (read_gb_s * 1e6); }
 };
 
 // Engine and model; packs when it is made.
 class GenerationBench {
  public:
-  GenerationBench(const ModelConfig& config, const GenerationSetup& setup);
+  GenerationBench(const ModelConfig& config, const GenerationSetup& setup, int64_t speculate = 0);
   void start(int64_t batch);  // reads the prompts
   void pass();
+  bool behind(int64_t tokens) const;  // whether fewer were drawn, by the sequence on average
   void end();
   const GenerationTimes& times() const { return times_; }
   int64_t weights() const { return count_weights(model_.config()); }
@@ -64,6 +70,9 @@ struct GenerationPair {
   GenerationTimes dense, mod;
   double speed_ratio() const { return mod.tokens_per_s() / dense.tokens_per_s(); }
   double bytes_ratio() const { return dense.mean_bytes() / mod.mean_bytes(); }
+  std::optional<GenerationTimes> drafting = {};  // the same as mod, but with drafts
+  double net_speed() const { return drafting->tokens_per_s() / mod.tokens_per_s(); }
+  double round_passes() const { return drafting->quick_ms() / mod.quick_ms(); }  // passes that a round takes as long as
 };
 
 struct GenerationReport {

@@ -19,6 +19,16 @@ std::vector<std::string> row(const char* name, const GenerationTimes& t, const G
           fmt::format("{:.1f}%", 100 * double(t.kv_held_bytes) / double(t.kv_dense_bytes))};
 }
 
+std::string drafting_line(const GenerationPair& pair, int64_t drafts) {
+  const Speculation& s = pair.drafting->speculation;
+  const double passes = pair.round_passes();
+  return fmt::format(
+      "batch {}, {} drafted: speed {:.3f} times that without; a round takes as long as {:.2f} passes and gives {:.2f} "
+      "tokens ({:.2f} drafts stand, {:.1f}%); if all stood it were {:.3f} times\n",
+      pair.mod.batch, drafts, pair.net_speed(), passes, pair.drafting->mean_tokens() / double(pair.mod.batch),
+      s.mean_accepted(), 100 * s.accepted_share(), double(1 + drafts) / passes);
+}
+
 nlohmann::json times_json(const GenerationTimes& t, const GenerationReport& r) {
   return {{"tokens_per_s", t.tokens_per_s()},
           {"quick_ms", t.quick_ms()},
@@ -51,12 +61,17 @@ std::string text_of(const GenerationReport& r) {
   for (const GenerationPair& pair : r.pairs) {
     table.rows.push_back(row("dense", pair.dense, r));
     table.rows.push_back(row("MoD", pair.mod, r));
+    if (pair.drafting) table.rows.push_back(row("MoD drafting", *pair.drafting, r));
   }
   text += table_text(table);
-  for (const GenerationPair& pair : r.pairs)
+  for (const GenerationPair& pair : r.pairs) {
     text +=
         fmt::format("batch {}: speed MoD / dense {:.3f}; bytes dense / MoD {:.3f}: {:.3f} times\n", pair.dense.batch,
                     pair.speed_ratio(), pair.bytes_ratio(), pair.speed_ratio() / pair.bytes_ratio());
+    if (pair.drafting) text += drafting_line(pair, r.setup.speculate);
+  }
+  if (r.setup.speculate > 0)
+    text += "random weights say what a round costs, not how many drafts of a trained model stand\n";
   return text;
 }
 
@@ -76,12 +91,21 @@ nlohmann::json to_json(const GenerationReport& r) {
                       {"weight_bytes", r.weight_bytes},
                       {"pack_ms", r.pack_ms},
                       {"batches", nlohmann::json::array()}};
-  for (const GenerationPair& pair : r.pairs)
+  for (const GenerationPair& pair : r.pairs) {
     json["batches"].push_back({{"batch", pair.dense.batch},
                                {"dense", times_json(pair.dense, r)},
                                {"mod", times_json(pair.mod, r)},
                                {"speed_ratio", pair.speed_ratio()},
                                {"bytes_ratio", pair.bytes_ratio()}});
+    if (!pair.drafting) continue;
+    nlohmann::json& drafting = json["batches"].back()["drafting"];
+    drafting = times_json(*pair.drafting, r);
+    drafting.update({{"drafts", r.setup.speculate},
+                     {"accepted_share", pair.drafting->speculation.accepted_share()},
+                     {"mean_accepted", pair.drafting->speculation.mean_accepted()},
+                     {"round_passes", pair.round_passes()},
+                     {"net_speed", pair.net_speed()}});
+  }
   return json;
 }
 

@@ -1,4 +1,4 @@
-// What an engine does with requests. engine_step.cpp has the scheduling and the pass.
+// What an engine does with requests. engine_step.cpp has the scheduling, engine_pass.cpp the passes.
 #include "generate/engine.h"
 
 #include <algorithm>
@@ -14,6 +14,23 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+void check_speculation(const EngineOptions& o, const ModelConfig& config) {
+  require(o.speculate >= 0 && o.speculate <= kMostDrafts, "engine: speculate is {}, expected 0 (no drafts) to {}",
+          o.speculate, kMostDrafts);
+  if (o.speculate == 0) return;
+  require(config.routers() > 0,
+          "speculation drafts tokens without the routed blocks, and this model has none to skip ({}); leave speculate "
+          "out",
+          config.has_experts() ? "its experts are run by every token" : "it is dense");
+  require(o.draft_depth < o.depth,
+          "engine: draft_depth is {}, expected less than depth, {}: a draft must run fewer blocks", o.draft_depth,
+          o.depth);
+  require(o.max_rows > o.speculate,
+          "engine: a pass of {} rows cannot verify {} drafted tokens and the one before; "
+          "expected max_rows of {} or more",
+          o.max_rows, o.speculate, o.speculate + 1);
+}
+
 EngineOptions resolved(EngineOptions o, const ModelConfig& config) {
   require(o.sequences >= 1, "engine: room for {} sequences, expected 1 or more", o.sequences);
   require(o.max_rows >= 1, "engine: max_rows is {}, expected 1 or more", o.max_rows);
@@ -25,6 +42,7 @@ EngineOptions resolved(EngineOptions o, const ModelConfig& config) {
       config.has_causal_rule(),
       "this model was trained with causal = none and has no causal rule to generate with; train it with causal = bce, "
       "predictor or threshold");
+  check_speculation(o, config);
   o.max_rows = std::min(o.max_rows, o.sequences * config.max_position_embeddings);  // all contexts together
   if (!o.clock) o.clock = steady_seconds;
   return o;
@@ -47,12 +65,14 @@ Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptio
       cache_(model.config(), options_.sequences, options_.kv_bytes, options_.kv),
       prefixes_(cache_, options_.prefixes),
       place_(size_t(options_.sequences)),
-      logits_(size_t(std::min(options_.sequences, options_.max_rows) * model.config().vocab_size)) {
+      logits_(size_t(std::min(options_.sequences * (1 + options_.speculate), options_.max_rows) *
+                     model.config().vocab_size)),
+      draft_logits_(size_t(options_.speculate * options_.sequences * model.config().vocab_size)) {
   products_.pack(model.weights.weights());
   for (std::vector<int32_t>* rows : {&rows_.token, &rows_.position, &rows_.sequence})
     rows->reserve(size_t(options_.max_rows));
   rows_.begin.reserve(size_t(options_.sequences + 1));
-  rows_.last.reserve(size_t(options_.sequences));
+  rows_.last.reserve(size_t(options_.max_rows));
   rows_.sequence_id.resize(size_t(options_.sequences));
   running_.reserve(size_t(options_.sequences));
   restart_statistics();
@@ -74,6 +94,9 @@ int64_t most_tokens(const Request& r, int64_t context) {
 
 void Engine::fits(const Request& request) const {
   check(request, model_.config());
+  require(request.speculate.value_or(0) <= options_.speculate,
+          "a request wants {} tokens drafted ahead, the engine was made for {}", request.speculate.value_or(0),
+          options_.speculate);
   const int64_t most = most_tokens(request, model_.config().max_position_embeddings);
   require(cache_.pages_of(most) <= pool().pages(),
           "a request of {} tokens may need {} pages of keys and values, and the whole cache has {} (of {} bytes); ask "
@@ -86,11 +109,13 @@ std::optional<int64_t> Engine::submit(Request request, Listener listener) {
   if (waiting() >= options_.queue) return std::nullopt;
   const int64_t most = most_tokens(request, model_.config().max_position_embeddings);
   const int64_t prompt = int64_t(request.prompt.size());
+  if (!request.speculate) request.speculate = options_.speculate;
   TextStream stream(tokenizer_, request.prompt, request.stop);
   Owned s(new Sequence{next_id_++, std::move(request), std::move(listener), std::move(stream), options_.clock()});
   s->result.prompt_tokens = prompt;
   s->result.tokens.reserve(size_t(most + 1));
   s->result.tokens = s->request.prompt;
+  s->draft.reserve(size_t(*s->request.speculate));
   s->result.text.reserve(size_t(4 * (most - prompt)));
   waiting_.push_back(std::move(s));
   return waiting_.back()->id;

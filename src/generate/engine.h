@@ -15,13 +15,24 @@
 // without shared beginnings, before and after it gave way. In fp32 they are those of evaluation under the causal rule
 // where FrozenLinear::matches_linear().
 //
+// Speculation (speculate = K above 0): while a sequence is written, K more tokens are drafted in passes of their own,
+// one after the other, with the causal rule's logit lowered by so much that routed blocks are skipped; their keys and
+// values are dropped, and the step's pass reads all of them under the normal rule, with one row each. Those that stand,
+// and one token more, are drawn in that step; the others leave every cache again. Greedy answers are those without
+// speculation, to the bit; drawn ones have the same distribution (sampler.h), and are others for the same seed, a
+// function of the request and of K and draft_depth alone unless the caller rolls back. Each of a step's drafts is a
+// pass over all that is never routed, so this pays only if routed blocks are most of the work and drafts mostly stand
+// (docs/performance.md).
+//
 // One thread at a time (engine_thread.h is for more). In a step nothing is allocated but what a request brings or
 // leaves: its first and last one, and the one that ends its prompt.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -36,6 +47,8 @@
 
 namespace isobath {
 
+inline constexpr int64_t kMostDrafts = 64;  // of a pass: far beyond what can pay
+
 struct EngineOptions {
   int64_t sequences = 1;   // written at once, at most
   int64_t max_rows = 512;  // of one pass: longer prompts are read in pieces
@@ -45,13 +58,15 @@ struct EngineOptions {
   int64_t kv_bytes = 0;   // of all caches together, never exceeded; 0: room for every sequence's whole context
   int64_t prefixes = 64;  // beginnings of finished and running requests that are kept while memory allows; 0: none
   float depth = 0;        // added to the causal rule's logit: above 0 more blocks run, below 0 fewer
-  std::function<double()> clock = {};  // seconds; left out: the steady clock
+  int64_t speculate = 0;  // tokens that are drafted ahead of a pass for each sequence, up to kMostDrafts; 0: none
+  float draft_depth = -std::numeric_limits<float>::infinity();  // depth of drafts; -infinity: no routed block runs
+  std::function<double()> clock = {};                           // seconds; left out: the steady clock
 };
 
 class Engine {
  public:
   // Packs the model's weights, which must stay as they are while the engine lives.
-  // Throws Error if the model has no causal rule.
+  // Throws Error if the model has no causal rule, or if it is to speculate and has no routed block to skip.
   Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -88,6 +103,10 @@ class Engine {
   void restart_statistics();
 
  private:
+  struct Drafted {
+    int32_t token;
+    CF32 logits;  // (V) that it was drawn from
+  };
   struct Sequence {
     int64_t id;
     Request request;
@@ -95,11 +114,15 @@ class Engine {
     TextStream stream;
     double submitted_s;
     Result result = {};
-    int64_t place = -1;            // in the caches; -1: it waits
-    int64_t read = 0;              // tokens whose keys and values are there
-    int64_t rows = 0, pages = 0;   // of the pass that is planned
-    Finish cut = Finish::kNotYet;  // asked for from outside
-    int64_t unread() const { return int64_t(result.tokens.size()) - read; }
+    int64_t place = -1;               // in the caches; -1: it waits
+    int64_t read = 0;                 // tokens whose keys and values are there
+    int64_t rows = 0, pages = 0;      // of the pass that is planned
+    std::vector<Drafted> draft = {};  // what stands behind the tokens in it
+    Finish cut = Finish::kNotYet;     // asked for from outside
+    int64_t end() const { return int64_t(result.tokens.size()); }
+    int64_t unread() const { return end() - read; }
+    int64_t drafts() const { return std::max<int64_t>(0, rows - unread()); }
+    int32_t token(int64_t i) const { return i < end() ? result.tokens[size_t(i)] : draft[size_t(i - end())].token; }
     // Reads a prompt, or after giving way everything again; else the token that was drawn last.
     bool catches_up() const { return unread() > 1 || read < result.prompt_tokens; }
   };
@@ -108,7 +131,7 @@ class Engine {
   struct Rows {
     std::vector<int32_t> token, position, sequence;  // (rows) of at most max_rows
     std::vector<int32_t> begin;                      // (places+1)
-    std::vector<int32_t> last;                       // rows that end their sequence's tokens
+    std::vector<int32_t> last;                       // rows whose logits are wanted
     std::vector<int64_t> sequence_id;                // (places)
     Batch batch() const;
   };
@@ -117,14 +140,21 @@ class Engine {
   void end_what_is_due();
   void pass();
   void admit();
+  bool waits_for_another(const Sequence& s);
   bool has_room_for(const Sequence& s);
   int64_t expected_pages(int64_t tokens) const;
   void plan_rows();
   void plan_rows_of(Sequence& s);
+  int64_t rows_wanted(const Sequence& s) const;
   void give_way(Sequence& s);
-  bool gather_rows();
+  void clear_rows();
+  void add_rows(size_t place, int64_t begin, int64_t count);
+  Sequence& owner(size_t last) { return *place_[size_t(rows_.sequence[size_t(rows_.last[last])])]; }
+  F32 run_rows(float depth, float* logits);
+  void draft();
   void run_pass();
-  void note(const Batch& batch, double seconds);
+  void note(double seconds);
+  void draw(Sequence& s, CF32 logits);
   void accept(Sequence& s, int32_t token, CF32 logits);
   void show(Sequence& s, std::string_view piece);
   void finish(Sequence& s, Finish how);
@@ -145,9 +175,11 @@ class Engine {
   std::vector<Owned> running_;    // by id: the last one is the youngest
   std::vector<Sequence*> place_;  // (sequences) who has it
   Rows rows_;
-  std::vector<float> logits_;  // (places, V) of a pass
+  std::vector<float> logits_;        // (rows whose logits a pass may want, V)
+  std::vector<float> draft_logits_;  // (speculate, places, V)
   int64_t next_id_ = 0, planned_rows_ = 0, planned_pages_ = 0;
-  bool busy_ = false;  // in a step, or ending requests: what is cancelled meanwhile ends soon after
+  bool reads_prompt_ = false;  // the pass that is planned
+  bool busy_ = false;          // in a step, or ending requests: what is cancelled meanwhile ends soon after
   Statistics done_;
 };
 

@@ -1,10 +1,8 @@
-// A step of an engine: who gets rows, the pass over them, one token for each sequence that was read to its end.
+// A step of an engine: who is in, who ends, who gets rows. engine_pass.cpp runs them.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 
 #include "generate/engine.h"
-#include "model/network.h"
 
 namespace isobath {
 
@@ -35,7 +33,9 @@ void Engine::pass() {
   const While busy(busy_);
   admit();
   plan_rows();
-  if (gather_rows()) run_pass();
+  if (planned_rows_ == 0) return;
+  draft();
+  run_pass();
 }
 
 // What was cancelled, has ended or is past its deadline. Listeners may submit and cancel meanwhile, so the search
@@ -82,9 +82,26 @@ bool Engine::has_room_for(const Sequence& s) {
   return running() == 0;  // alone it fits: submit() saw to that
 }
 
+// Somebody is reading a prompt that begins alike, by a page or more than what is kept: what is read once is shared.
+bool Engine::waits_for_another(const Sequence& s) {
+  if (options_.prefixes == 0) return false;
+  const std::span<const int32_t> tokens(s.result.tokens.data(), size_t(s.end() - 1));
+  int64_t most = 0;
+  for (const Owned& other : running_)
+    if (other->unread() > 1 && shared_id(*other) == shared_id(s))
+      most = std::max(most, common_beginning(tokens, other->result.tokens));
+  return most >= kPageRows && most >= prefixes_.find(tokens, shared_id(s)) + kPageRows;
+}
+
 void Engine::admit() {
-  while (!waiting_.empty() && running() < options_.sequences && has_room_for(*waiting_.front())) {
-    Sequence& s = *waiting_.front();
+  auto next = waiting_.begin();
+  while (next != waiting_.end() && running() < options_.sequences) {
+    if (waits_for_another(**next)) {
+      ++next;
+      continue;
+    }
+    if (!has_room_for(**next)) return;
+    Sequence& s = **next;
     s.place = std::find(place_.begin(), place_.end(), nullptr) - place_.begin();
     place_[size_t(s.place)] = &s;
     rows_.sequence_id[size_t(s.place)] = s.request.sequence_id;
@@ -92,9 +109,8 @@ void Engine::admit() {
     s.read = prefixes_.adopt(s.place, {s.result.tokens.data(), s.result.tokens.size() - 1}, shared_id(s));
     done_.shared_tokens += s.read;
     const auto by_id = [](const Owned& a, const Owned& b) { return a->id < b->id; };
-    running_.insert(std::upper_bound(running_.begin(), running_.end(), waiting_.front(), by_id),
-                    std::move(waiting_.front()));
-    waiting_.pop_front();
+    running_.insert(std::upper_bound(running_.begin(), running_.end(), *next, by_id), std::move(*next));
+    next = waiting_.erase(next);
   }
 }
 
@@ -105,13 +121,25 @@ void Engine::plan_rows() {
   for (const bool prompts : {false, true})
     for (size_t i = 0; i < running_.size(); i++)  // who gives way is last
       if (running_[i]->catches_up() == prompts) plan_rows_of(*running_[i]);
+  reads_prompt_ =
+      std::any_of(running_.begin(), running_.end(), [](const Owned& s) { return s->rows > 0 && s->catches_up(); });
+}
+
+// What is left of the prompt; after giving way all that was read, but with drafts to come not the last token, since
+// drafts go on from its pass as they did before; else that token, and drafts that a verification could all use.
+int64_t Engine::rows_wanted(const Sequence& s) const {
+  const int64_t most = *s.request.speculate, drawn = s.result.drawn();
+  if (s.catches_up()) return s.unread() - (most > 0 && drawn > 0 ? 1 : 0);
+  return 1 + std::min({most, s.request.max_tokens - drawn - 1, model_.config().max_position_embeddings - s.end()});
 }
 
 // Pages are promised as if every row were routed everywhere, so that a pass cannot run out. If there are not enough,
 // kept beginnings go, then a prompt's piece becomes shorter, then the youngest request gives way; the youngest itself
-// waits. The oldest always gets a row: alone it would fit.
+// waits. The oldest always gets its rows: alone they would fit. Drafts come all together or not at all, so that what is
+// drawn does not depend on who else is there; they take their pages before the pass and give them back in time for it.
 void Engine::plan_rows_of(Sequence& s) {
-  int64_t rows = std::min(s.unread(), options_.max_rows - planned_rows_);
+  const int64_t wanted = rows_wanted(s), left = options_.max_rows - planned_rows_;
+  int64_t rows = wanted <= left ? wanted : s.catches_up() ? left : 0;
   while (rows > 0) {
     const int64_t pages = cache_.pages_needed(s.place, rows);
     if (planned_pages_ + pages <= pool().free_pages()) {
@@ -122,7 +150,7 @@ void Engine::plan_rows_of(Sequence& s) {
       return;
     }
     if (prefixes_.drop_oldest()) continue;
-    if (rows > 1)
+    if (rows > 1 && s.catches_up())
       rows /= 2;
     else if (running_.back().get() == &s)
       return;
@@ -142,81 +170,6 @@ void Engine::give_way(Sequence& s) {
   Owned owned = std::move(running_.back());
   running_.pop_back();
   waiting_.insert(std::upper_bound(waiting_.begin(), waiting_.end(), owned, by_id), std::move(owned));
-}
-
-Batch Engine::Rows::batch() const {
-  return {.token = view_of(token),
-          .target = {},
-          .position = view_of(position),
-          .capacity_begin = view_of(begin),
-          .segment_begin = view_of(begin),
-          .sequence = view_of(sequence),
-          .sequence_id = view_of(sequence_id)};
-}
-
-bool Engine::gather_rows() {
-  for (std::vector<int32_t>* rows : {&rows_.token, &rows_.position, &rows_.sequence, &rows_.begin, &rows_.last})
-    rows->clear();
-  rows_.begin.push_back(0);
-  for (size_t place = 0; place < place_.size(); place++) {
-    const Sequence* s = place_[place];
-    for (int64_t i = 0; s != nullptr && i < s->rows; i++) {
-      rows_.token.push_back(s->result.tokens[size_t(s->read + i)]);
-      rows_.position.push_back(int32_t(s->read + i));
-      rows_.sequence.push_back(int32_t(place));
-    }
-    rows_.begin.push_back(int32_t(rows_.token.size()));
-    if (s != nullptr && s->rows > 0 && s->rows == s->unread()) rows_.last.push_back(rows_.begin.back() - 1);
-  }
-  return !rows_.token.empty();
-}
-
-void Engine::run_pass() {
-  const auto start = std::chrono::steady_clock::now();
-  const ModelConfig& config = model_.config();
-  const Batch batch = rows_.batch();
-  const Weights& weights = model_.weights.weights();
-  forward_blocks(weights, products_, acts_, config, batch, {.by = SelectBy::kCausal, .depth = options_.depth},
-                 cache_.view());
-  const F32 logits{logits_.data(), {int64_t(rows_.last.size()), config.vocab_size}};
-  forward_logits(logits, weights, products_, acts_, config, view_of(rows_.last));
-  note(batch, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  for (Sequence* s : place_) {
-    if (s == nullptr || s->rows == 0) continue;
-    const bool was_prompt = s->catches_up();
-    s->read += s->rows;
-    if (s->unread() == 0 && was_prompt) remember(*s);
-  }
-  for (size_t i = 0; i < rows_.last.size(); i++) {
-    Sequence& s = *place_[size_t(rows_.sequence[size_t(rows_.last[i])])];
-    const CF32 row = logits.slice(int64_t(i), 1).reshaped({config.vocab_size});
-    accept(s, sampler_.sample(row, s.request.sampling, int64_t(s.result.tokens.size())), row);
-  }
-}
-
-void Engine::note(const Batch& batch, double seconds) {
-  bool prompt = false;
-  int64_t tokens = 0, held = 0, most = 0;
-  for (const Owned& s : running_) {
-    prompt |= s->rows > 0 && s->catches_up();
-    tokens += s->read + s->rows;
-  }
-  done_.passes++;
-  (prompt ? done_.prefill_tokens : done_.decode_tokens) += batch.rows();
-  (prompt ? done_.prefill_seconds : done_.decode_seconds) += seconds;
-  for (size_t l = 0; l < done_.layer.size(); l++) {
-    const bool routed = model_.config().section(int64_t(l)).routed;
-    done_.layer[l].rows += routed ? acts_.section[l].router.list.rows : batch.rows();
-    held += cache_.held_bytes(int64_t(l));
-    most += done_.layer[l].kv_held_bytes;
-  }
-  if (held < most) return;
-  for (size_t l = 0; l < done_.layer.size(); l++) {
-    LayerStatistics& layer = done_.layer[l];
-    layer.kv_used_bytes = cache_.used_bytes(int64_t(l));
-    layer.kv_held_bytes = cache_.held_bytes(int64_t(l));
-    layer.kv_dense_bytes = model_.config().section(int64_t(l)).attention() ? tokens * kv_row_bytes() : 0;
-  }
 }
 
 }  // namespace isobath

@@ -8,18 +8,18 @@ namespace {
 // Fewer tokens than a page holds are read faster than shared.
 constexpr int64_t kLeast = kPageRows;
 
-int64_t common(std::span<const int32_t> a, std::span<const int32_t> b) {
+}  // namespace
+
+int64_t common_beginning(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   return end - a.begin();
 }
-
-}  // namespace
 
 int64_t PrefixCache::find(std::span<const int32_t> tokens, int64_t sequence_id) {
   int64_t longest = kLeast - 1;
   auto best = entries_.end();
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    const int64_t length = entry->sequence_id == sequence_id ? common(tokens, entry->tokens) : 0;
+    const int64_t length = entry->sequence_id == sequence_id ? common_beginning(tokens, entry->tokens) : 0;
     if (length <= longest) continue;
     longest = length;
     best = entry;
@@ -41,7 +41,7 @@ void PrefixCache::remember(int64_t sequence, std::span<const int32_t> tokens, in
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     const auto next = std::next(entry);
     const bool covered =
-        entry->sequence_id == sequence_id && common(entry->tokens, tokens) == int64_t(entry->tokens.size());
+        entry->sequence_id == sequence_id && common_beginning(entry->tokens, tokens) == int64_t(entry->tokens.size());
     if (covered) drop(entry);
     entry = next;
   }

@@ -15,6 +15,9 @@
 
 namespace isobath {
 
+// How many tokens both begin with.
+int64_t common_beginning(std::span<const int32_t> a, std::span<const int32_t> b);
+
 class PrefixCache {
  public:
   // `most` entries; 0: none is kept, nothing is found.

@@ -23,6 +23,7 @@ void check(const Request& r, const ModelConfig& c) {
   require(r.seconds >= 0, "seconds is {}, expected 0 (as long as it takes) or more", r.seconds);
   require(r.sequence_id >= 0 && r.sequence_id < int64_t{1} << 39, "sequence_id is {}, expected 0 to 2^39 - 1",
           r.sequence_id);
+  require(r.speculate.value_or(0) >= 0, "speculate is {}, expected 0 (no drafts) or more", r.speculate.value_or(0));
   check(r.sampling);
 }
 

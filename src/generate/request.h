@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "generate/sampler.h"
+#include "generate/statistics.h"
 #include "model/config.h"
 #include "text/tokenizer.h"
 
@@ -20,8 +22,9 @@ struct Request {
   std::vector<int32_t> stop_tokens = {};
   bool stop_at_eos = true;
   SamplerOptions sampling = {};
-  double seconds = 0;       // from submit() on, then what is there is the answer; 0: as long as it takes
-  int64_t sequence_id = 0;  // of router = random: names the sequence's numbers
+  double seconds = 0;                     // from submit() on, then what is there is the answer; 0: as long as it takes
+  int64_t sequence_id = 0;                // of router = random: names the sequence's numbers
+  std::optional<int64_t> speculate = {};  // tokens drafted ahead, at most the engine's; left out: as many
 };
 
 enum class Finish : uint8_t {
@@ -40,6 +43,7 @@ struct Result {
   std::string text = {};  // of the drawn tokens, without a stop string
   Finish finish = Finish::kNotYet;
   double first_token_s = 0, seconds = 0;  // since submit(): until the first token was drawn; until the end
+  Speculation speculation = {};
   int64_t drawn() const { return int64_t(tokens.size()) - prompt_tokens; }
 };
 

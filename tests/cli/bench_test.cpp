@@ -183,6 +183,23 @@ TEST(BenchGenerate, JsonHasBothModelsForEveryBatch) {
   }
 }
 
+TEST(BenchGenerate, DraftsTakeTurnsWithBothModels) {
+  const Json json = Json::parse(output_of(generate({"--json", "--speculate=2"})));
+  for (const Json& batch : json["batches"]) {
+    ASSERT_EQ(batch["mod"]["pass_ms"].size(), 19u);
+    const Json& drafting = batch["drafting"];
+    EXPECT_LT(drafting["pass_ms"].size(), 19u) << "rounds of more than a token";
+    EXPECT_EQ(drafting["drafts"], 2);
+    const double tokens = double(drafting["tokens_per_s"]) / double(batch["mod"]["tokens_per_s"]);
+    EXPECT_DOUBLE_EQ(drafting["net_speed"], tokens);
+    EXPECT_GT(drafting["round_passes"], 0);
+    EXPECT_LE(drafting["mean_accepted"], 2);
+    EXPECT_NEAR(drafting["accepted_share"], double(drafting["mean_accepted"]) / 2, 1e-12);
+  }
+  const std::string text = output_of(generate({"--speculate=2"}));
+  for (const char* word : {"MoD drafting, batch 3", "batch 1, 2 drafted: speed", "if all stood"}) expect_in(text, word);
+}
+
 TEST(BenchGenerate, TableNamesWhatItMeasures) {
   const std::string text = output_of(generate({}));
   for (const char* word : {"dense, batch 1", "MoD, batch 3", "of memory bound", "first token ms", "speed MoD / dense"})

@@ -60,6 +60,11 @@ TEST(Calibrate, refuses_what_has_no_rule_and_folders_in_use) {
   const std::string dense = (work.dir / "dense").string(), bce = (work.dir / "bce").string();
   output_of({"train", work.config, "--out", dense, "--peak", "100", "--quiet", "--topology", "dense"});
   refused(dense, {"--out", free}, "dense model");
+  const std::string experts = (work.dir / "experts").string();
+  output_of({"train", work.config, "--out", experts, "--peak", "100", "--quiet", "--topology", "dense", "--experts",
+             "2", "--experts-per-token", "1", "--no-ops", "1"});
+  refused(experts, {"--out", free}, "has experts but no routed block");
+  expect_in(run({"generate", experts, "--prompt", "the", "--max-tokens", "5"}).error, "no-op choices ");
   output_of({"train", work.config, "--out", bce, "--peak", "100", "--quiet"});
   refused(bce, {"--out", (fs::path(bce) / "latest").string()}, "holds a model already");
   refused(bce, {"--out", free, "--share", "0.1,0.2,0.3"}, "--share has 3 values");

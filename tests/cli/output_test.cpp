@@ -58,6 +58,32 @@ TEST_F(Printed, generation_with_its_statistics) {
   EXPECT_EQ(s["routed"][1]["block"], 3);
 }
 
+TEST_F(Printed, speculation_of_each_text_and_of_all) {
+  const Arguments plain{"generate",      run_.string(), "--prompt",     "the", "--prompt",    "a",
+                        "--temperature", "0",           "--max-tokens", "20",  "--ignore-eos"};
+  Arguments drafting = plain;
+  drafting.insert(drafting.end(), {"--speculate", "2"});
+  const std::string shown = run(drafting).error;
+  expect_in(shown, "speculation: ");
+  expect_in(shown, " drafted tokens stand (");
+  drafting.push_back("--json");
+  const json all = printed(drafting), &s = all["statistics"]["speculation"];
+  int64_t drafted = 0, accepted = 0;
+  for (const json& text : all["texts"]) {
+    drafted += int64_t(text["speculation"]["drafted_tokens"]);
+    accepted += int64_t(text["speculation"]["accepted_tokens"]);
+  }
+  EXPECT_GT(drafted, 0);
+  EXPECT_EQ(s["drafted_tokens"], drafted);
+  EXPECT_EQ(s["accepted_tokens"], accepted);
+  EXPECT_GT(s["draft_passes"], 0);
+  Arguments without = plain;
+  without.push_back("--json");
+  const json expected = printed(without);
+  for (size_t i = 0; i < 2; i++) EXPECT_EQ(all["texts"][i]["tokens"], expected["texts"][i]["tokens"]);
+  EXPECT_EQ(expected["statistics"]["speculation"]["rounds"], 0);
+}
+
 TEST_F(Printed, inspection) {
   const std::string text = "the pilot marks\xC2\x9B the deep line.";
   const json all = printed({"inspect", run_.string(), "--text", text, "--json"});

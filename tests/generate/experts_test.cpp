@@ -51,6 +51,40 @@ TEST_P(ExpertGeneration, EqualsTheUncachedEvaluation) {
     }
 }
 
+TEST_P(ExpertGeneration, GreedyWithDraftsEqualsWithoutThem) {
+  const auto model = tiny_model(config_of(GetParam()));
+  const EngineOptions drafting{.sequences = 3, .max_rows = 12, .speculate = 3};
+  if (!GetParam().staged) {
+    EXPECT_THROW(Engine(*model, Tokenizer::bytes(), drafting), Error);
+    return;
+  }
+  auto requests = requests_of(3);
+  for (Request& request : requests) request.sampling.temperature = 0;
+  Engine with(*model, Tokenizer::bytes(), drafting), without(*model, Tokenizer::bytes(), {.sequences = 3});
+  const std::vector<Traced> got = run_traced(with, requests), want = run_traced(without, requests);
+  for (size_t b = 0; b < requests.size(); b++) expect_same_answer(got[b], want[b], "sequence " + std::to_string(b));
+  EXPECT_GT(with.statistics().speculation.rounds, 0);
+}
+
+TEST(NoOps, AreCounted) {
+  const auto model = tiny_model(config_of({"Integrated", {.experts = 3, .per_token = 1, .no_ops = 1}}));
+  const auto requests = requests_of(3);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const float depth : {-kInfinity, 0.0f, kInfinity}) {
+    Engine engine(*model, Tokenizer::bytes(), {.sequences = 3, .depth = depth});
+    run_traced(engine, requests);
+    for (size_t l = 0; l < 4; l++) {
+      const double share = engine.statistics().no_op_share(l);
+      if (depth == 0) {
+        EXPECT_GT(share, 0.02);
+        EXPECT_LT(share, 0.98);
+      } else {
+        EXPECT_EQ(share, depth < 0 ? 1 : 0);
+      }
+    }
+  }
+}
+
 TEST_P(ExpertGeneration, InABatchEqualsEachAlone) {
   const auto model = tiny_model(config_of(GetParam()));
   if (refuses(GetParam())) {

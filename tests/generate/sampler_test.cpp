@@ -74,6 +74,57 @@ TEST(Sampler, FrequenciesFollowTheFormula) {
   expect_frequencies(logits, {.temperature = 1.3, .top_k = 9, .top_p = 0.8, .min_p = 0.05, .seed = 10});
 }
 
+// Drafts of q, judged by p, at `draws` positions: as p. The bound is the 0.999 quantile of chi-square, nearly.
+void expect_verified_frequencies(const Buffer& p_logits, const Buffer& q_logits, const SamplerOptions& o) {
+  constexpr int64_t kDraws = 20000;
+  const std::vector<double> p = probabilities(p_logits, o), q = probabilities(q_logits, o);
+  std::vector<int64_t> count(p.size(), 0);
+  Sampler sampler(int64_t(p.size()));
+  int64_t stand = 0;
+  for (int64_t position = 0; position < kDraws; position++) {
+    const int32_t drafted = sampler.draft(q_logits, o, position);
+    const int32_t token = sampler.verify(p_logits, q_logits, drafted, o, position);
+    stand += token == drafted;
+    count[size_t(token)]++;
+  }
+  double chi_square = 0, kept = 0, common = 0;
+  for (size_t i = 0; i < p.size(); i++) {
+    common += std::min(p[i], q[i]);
+    if (p[i] == 0) {
+      ASSERT_EQ(count[i], 0) << "id " << i << " was filtered out";
+      continue;
+    }
+    kept++;
+    chi_square += std::pow(double(count[i]) - p[i] * double(kDraws), 2) / (p[i] * double(kDraws));
+  }
+  EXPECT_LT(chi_square, kept - 1 + 4.5 * std::sqrt(2 * (kept - 1)) + 1);
+  EXPECT_NEAR(double(stand) / double(kDraws), common, 0.02) << "as many stand as can";
+}
+
+TEST(Sampler, VerifiedDraftsFollowTheModelWhateverTheDraft) {
+  const Buffer p = random_buffer({7}, 1, 1.5f);
+  for (const uint64_t seed : {2, 3, 4}) {
+    const Buffer q = random_buffer({7}, seed, 1.5f);
+    expect_verified_frequencies(p, q, {.temperature = 1, .seed = seed});
+    expect_verified_frequencies(p, q, {.temperature = 0.6, .seed = seed});
+    expect_verified_frequencies(p, q, {.temperature = 1.4, .top_k = 3, .seed = seed});  // few are in both
+    expect_verified_frequencies(p, q, {.temperature = 1.2, .top_k = 6, .top_p = 0.8, .min_p = 0.05, .seed = seed});
+  }
+  expect_verified_frequencies(p, p, {.temperature = 1, .seed = 8});  // all stand
+}
+
+TEST(Sampler, GreedyDraftsStandIfTheyAreTheLargest) {
+  const Buffer p = random_buffer({7}, 1), q = random_buffer({7}, 3);
+  Sampler sampler(7);
+  const int32_t best = sampler.sample(p, {.temperature = 0}, 0), drafted = sampler.draft(q, {.temperature = 0}, 0);
+  EXPECT_EQ(drafted, sampler.sample(q, {.temperature = 0}, 0));
+  ASSERT_NE(best, drafted);
+  for (int64_t position = 0; position < 50; position++) {
+    EXPECT_EQ(sampler.verify(p, q, drafted, {.temperature = 0}, position), best);
+    EXPECT_EQ(sampler.verify(p, p, best, {.temperature = 0}, position), best);
+  }
+}
+
 TEST(Sampler, TopPSortsAsFarAsItNeeds) {
   const Buffer logits = random_buffer({300}, 2, 0.3f);  // flat: most ids are kept
   expect_frequencies(logits, {.temperature = 1, .top_p = 0.9, .seed = 1}, 6000);

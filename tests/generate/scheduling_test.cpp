@@ -71,6 +71,27 @@ TEST_P(Scheduling, SharedBeginningsHaveTheBitsOfReading) {
   }
 }
 
+TEST_P(Scheduling, EqualPromptsThatArriveTogetherAreReadOnce) {
+  const auto model = tiny_model(tiny_config(GetParam()));
+  const std::vector<int32_t> prompt = random_prompt(50, 9);
+  std::vector<int32_t> longer = prompt;
+  for (const int32_t t : random_prompt(9, 1)) longer.push_back(t);
+  std::vector<Request> requests{request_of(prompt, 1, 9), request_of(random_prompt(20, 3), 3, 30),
+                                request_of(prompt, 5, 9), request_of(longer, 7, 9), request_of(prompt, 9, 9)};
+  const std::vector<Traced> want = alone(*model, requests);
+  for (const int64_t max_rows : {12, 512}) {
+    Engine engine(*model, Tokenizer::bytes(), {.sequences = 5, .max_rows = max_rows});
+    expect_answers(run_traced(engine, requests), want);
+    EXPECT_EQ(engine.statistics().shared_tokens, 49 + 50 + 49);
+    EXPECT_EQ(engine.statistics().rows(), 50 + 20 + 1 + 9 + 1 + 4 * 8 + 29) << "rows that are computed";
+    expect_no_page_lost(engine);
+  }
+  Engine engine(*model, Tokenizer::bytes(), {.sequences = 5, .prefixes = 0});  // nothing is kept: nobody waits
+  for (const Request& request : requests) engine.submit(request);
+  engine.step();
+  EXPECT_EQ(engine.running(), 5);
+}
+
 TEST(Scheduling, NumbersOfARandomRouterAreNotShared) {
   const auto model = tiny_model(tiny_config(kRules[4]));
   Request request = request_of(random_prompt(40, 9), 1, 4);

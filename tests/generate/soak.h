@@ -25,10 +25,11 @@ struct Soak {
   std::vector<Result> alone;
 
   // Prompts come from four texts, so that many begin alike.
-  explicit Soak(const Rule& rule, int64_t different) : model(tiny_model(tiny_config(rule))) {
+  // With `speculate`, engines that draft as many tokens: some requests none, some fewer.
+  explicit Soak(const Rule& rule, int64_t different, int64_t speculate = 0) : model(tiny_model(tiny_config(rule))) {
     const Rng rng(11, Stream::kBench);
     for (int64_t i = 0; i < different; i++) {
-      const uint64_t at = uint64_t(i) * 8;
+      const uint64_t at = uint64_t(i) * 10;
       const std::vector<int32_t> text = random_prompt(60, 100 + uint64_t(rng.below(4, at)));
       Request r{.prompt = {text.begin(), text.begin() + 1 + rng.below(40, at + 1)},
                 .max_tokens = 1 + rng.below(30, at + 2),
@@ -36,10 +37,11 @@ struct Soak {
                 .sampling = {.temperature = rng.below(2, at + 4) * 0.9, .seed = uint64_t(i)},
                 .sequence_id = rng.below(2, at + 5)};
       if (rng.below(4, at + 6) == 0) r.prompt.push_back(int32_t(rng.below(256, at + 7)));
+      if (speculate > 0 && rng.below(3, at + 8) > 0) r.speculate = rng.below(speculate + 1, at + 9);
       requests.push_back(r);
     }
     for (const Request& request : requests) {
-      Engine engine(*model, Tokenizer::bytes(), {.prefixes = 0});
+      Engine engine(*model, Tokenizer::bytes(), {.prefixes = 0, .speculate = speculate});
       alone.push_back(run_all(engine, {request})[0]);
     }
   }

@@ -24,7 +24,11 @@ void soak(const Soak& soak, int64_t requests, const EngineOptions& base, int64_t
   Engine engine(*soak.model, Tokenizer::bytes(), options);
   const Rng rng(seed, Stream::kBench);
   int64_t answered = 0, cancelled = 0, submitted = 0;
-  std::vector<int64_t> open;
+  struct Open {
+    int64_t id;
+    bool may_roll_back;  // drawn with drafts, what comes then is another text
+  };
+  std::vector<Open> open;
   for (uint64_t turn = 0; submitted < requests || !engine.idle(); turn++) {
     const int64_t what = rng.below(10, turn);
     const size_t i = size_t(rng.below(int64_t(soak.requests.size()), turn, 1));
@@ -35,18 +39,20 @@ void soak(const Soak& soak, int64_t requests, const EngineOptions& base, int64_t
                                       soak.expect_answer(i, r);
                                       answered++;
                                     }});
-      if (id) open.push_back(*id), submitted++;
+      const bool drafts = options.speculate > 0 && request.sampling.temperature > 0;
+      if (id) open.push_back({*id, !drafts}), submitted++;
     } else if (what == 4 && !open.empty() && rng.below(3, turn, 4) == 0) {
-      cancelled += engine.cancel(open[size_t(rng.below(int64_t(open.size()), turn, 5))]);
+      cancelled += engine.cancel(open[size_t(rng.below(int64_t(open.size()), turn, 5))].id);
     } else if (what == 5 && !open.empty()) {
-      const int64_t id = open[size_t(rng.below(int64_t(open.size()), turn, 6))];
-      if (const Result* r = engine.find(id)) engine.rollback(id, rng.below(r->drawn() + 1, turn, 7));
+      const auto& [id, may_roll_back] = open[size_t(rng.below(int64_t(open.size()), turn, 6))];
+      if (const Result* r = engine.find(id); r != nullptr && may_roll_back)
+        engine.rollback(id, rng.below(r->drawn() + 1, turn, 7));
     } else {
       engine.step();
       now += 1;
       expect_pages_add_up(engine);
     }
-    std::erase_if(open, [&](int64_t id) { return engine.find(id) == nullptr; });
+    std::erase_if(open, [&](const Open& o) { return engine.find(o.id) == nullptr; });
     ASSERT_LT(turn, 200u * uint64_t(requests)) << "the engine does not come to an end";
   }
   EXPECT_EQ(answered, requests);
@@ -63,6 +69,16 @@ TEST(Soak, TenThousandRequestsInLittleMemory) {
   soak(all, n / 4, {.sequences = 3, .max_rows = 5, .queue = 4, .prefixes = 3}, 33, 2);
   soak(all, n / 4, {.sequences = 16, .max_rows = 64, .queue = 100}, 60, 3);
   soak(all, n / 4, {.sequences = 8, .max_rows = 512, .prefixes = 0}, 200, 4);
+}
+
+TEST(Soak, Drafts) {
+  const int64_t n = soak_size(1200);
+  const Soak all(kRules[0], 200, 4);
+  soak(all, n, {.sequences = 6, .max_rows = 24, .queue = 20, .speculate = 4}, 20, 6);
+  soak(all, n, {.sequences = 3, .max_rows = 5, .queue = 4, .prefixes = 3, .speculate = 4}, 33, 7);
+  soak(all, n, {.sequences = 16, .max_rows = 64, .queue = 100, .speculate = 4}, 60, 8);
+  for (const Rule& rule : kRules)
+    soak(Soak(rule, 40, 3), soak_size(300), {.sequences = 5, .max_rows = 16, .queue = 10, .speculate = 3}, 25, 9);
 }
 
 TEST(Soak, EveryRule) {
