@@ -23,6 +23,7 @@ struct Rule {
   Topology topology = Topology::kJoint;
   int64_t lookback = 0;
   KeptKeys cache = KeptKeys::kRouted;
+  void (*change)(RoutingConfig&) = nullptr;  // the rest
 };
 inline constexpr Rule kRules[] = {
     {"bce", Router::kLearned, Causal::kBce},
@@ -36,7 +37,22 @@ inline constexpr Rule kRules[] = {
     {"attention", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kAttention},
     {"mlp", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kMlp},
     {"lookback", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kJoint, 2},
-    {"all_keys", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kJoint, 0, KeptKeys::kAll}};
+    {"all_keys", Router::kLearned, Causal::kBce, Choice::kExpert, Topology::kJoint, 0, KeptKeys::kAll},
+    {"all_keys_predictor", Router::kLearned, Causal::kPredictor, Choice::kExpert, Topology::kJoint, 0, KeptKeys::kAll},
+    {"token_staggered", Router::kLearned, Causal::kNone, Choice::kToken, Topology::kStaggered},
+    {.name = "normed_bias_tanh",
+     .router = Router::kLearned,
+     .causal = Causal::kBce,
+     .change =
+         [](RoutingConfig& r) {
+           r.router_input = RouterInput::kNormed;
+           r.router_bias = true;
+           r.gate = Gate::kTanh;
+         }},
+    {.name = "threshold_offset",
+     .router = Router::kLearned,
+     .causal = Causal::kThreshold,
+     .change = [](RoutingConfig& r) { r.router_offset = true; }}};
 
 inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 96) {
   ModelConfig c;
@@ -56,6 +72,7 @@ inline ModelConfig tiny_config(const Rule& rule = kRules[0], int64_t context = 9
   c.routing.predictor_lookback = rule.lookback;
   c.routing.cache = rule.cache;
   if (rule.choice == Choice::kToken) c.routing.gate = Gate::kSigmoid;
+  if (rule.change != nullptr) rule.change(c.routing);
   resolve(c, context);
   return c;
 }
@@ -66,9 +83,11 @@ inline std::unique_ptr<Model> tiny_model(const ModelConfig& config, uint64_t see
   initialize(model->weights, seed);
   for (size_t i = 0; i < model->weights.list().size(); i++) {
     const F32 w = model->weights.at(i);
-    if (model->weights.list()[i].kind == Kind::kRouter)
+    const WeightInfo& info = model->weights.list()[i];
+    if (info.kind == Kind::kRouter)
       for (int64_t j = 0; j < w.numel(); j++) w[j] *= 50;
-    if (model->weights.list()[i].kind == Kind::kRule) w[0] = 0.3f;
+    if (info.kind == Kind::kRouter && info.bias) w[0] = -0.4f;
+    if (info.kind == Kind::kRule) w[0] = info.name.ends_with("offset") ? -0.2f : 0.3f;
   }
   return model;
 }

@@ -152,6 +152,11 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.topology = Topology::kAttention;
     c.routing.causal = Causal::kPredictor;
   });
+  add("NormedRouterAllKeys", routed, ragged, [&](auto& c) {
+    all_keys(c);
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.aux_weight = 0.7;
+  });
   add("PredictorLooksBack", routed, ragged, looking_back(1));
   add("PredictorsOfEveryBlockLookBackTwo", routed, packed, [&](auto& c) {
     looking_back(2)(c);
@@ -260,6 +265,11 @@ inline std::vector<TinyCase> tiny_cases() {
     experts(2, 1)(c);
     c.experts.capacity_factor = 0.5;
     c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+  });
+  add("StagedModeAllKeys", routed, ragged, [&](auto& c) {
+    experts(3, 2)(c);
+    all_keys(c);
+    c.routing.aux_weight = 0.7;
   });
   add("ChosenBlocks", routed, ragged, [](auto& c) { c.routing.blocks = {0, 2}; });
   add("EveryOtherFromTheFirst", routed, ragged, [](auto& c) { c.routing.start = 0; });

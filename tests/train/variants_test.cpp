@@ -1,5 +1,5 @@
-// Every way of routing learns: topology x gate x causal rule, 20 steps on one repeated batch of a tiny model. And
-// shares are what was configured.
+// Every way of routing learns: topology x gate x causal rule x {one MLP, experts}, 20 steps on one repeated batch of a
+// tiny model. And shares are what was configured.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -48,12 +48,14 @@ struct Variant {
   Topology topology;
   Gate gate;
   Rule rule;
+  int64_t experts;
 };
 std::vector<Variant> variants() {
   std::vector<Variant> all;
   for (size_t t = size_t(Topology::kJoint); t < kNames<Topology>.size(); t++)
     for (size_t g = 0; g < kNames<Gate>.size(); g++)
-      for (const Rule& rule : kRules) all.push_back({Topology(t), Gate(g), rule});
+      for (const Rule& rule : kRules)
+        for (const int64_t experts : {0, 3}) all.push_back({Topology(t), Gate(g), rule, experts});
   return all;
 }
 
@@ -65,7 +67,8 @@ bool makes_sense(const RoutingConfig& r) {
 
 class Variants : public ::testing::TestWithParam<Variant> {};
 INSTANTIATE_TEST_SUITE_P(All, Variants, ::testing::ValuesIn(variants()), [](const auto& info) {
-  return std::string(name_of(info.param.topology)) + "_" + name_of(info.param.gate) + "_" + info.param.rule.name;
+  return std::string(name_of(info.param.topology)) + "_" + name_of(info.param.gate) + "_" + info.param.rule.name +
+         (info.param.experts > 0 ? "_experts" : "");
 });
 
 TEST_P(Variants, learn_or_are_refused) {
@@ -75,6 +78,7 @@ TEST_P(Variants, learn_or_are_refused) {
   r.topology = GetParam().topology;
   r.gate = GetParam().gate;
   GetParam().rule.set(r);
+  c.model.experts.experts = GetParam().experts;
   // One batch of text: as many tokens as a step reads, and one more.
   const std::string text = synthetic_text(120).substr(0, size_t(c.data.batch * c.data.context + 1));
   c.data.path = dir.write("batch.txt", text).string();
