@@ -63,6 +63,7 @@ std::string result_text(const Calibration& c) {
 int run_calibrate(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
+  require_not_quantized(config, a.model, "calibrate");
   require(config.routed_blocks() > 0, "{} is a dense model; there is no rule to calibrate", a.model);
   require(config.has_causal_rule(), "{} was trained with causal = none and has no causal rule to calibrate", a.model);
   const std::vector<double> share = targets(a, config);

@@ -1,24 +1,18 @@
-#include <cmath>
 #include <cstdio>
-#include <optional>
 
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/held_out.h"
 #include "cli/open_model.h"
 #include "cli/run_text.h"
-#include "cli/terminal.h"
-#include "train/evaluate.h"
-#include "train/metrics.h"
-#include "train/trainer.h"
 
 namespace isobath::cli {
 namespace {
 
 struct Arguments {
-  std::string model, path, by = "both", split = "valid";
-  std::optional<int64_t> max_documents;
-  int64_t context = 0, batch = 8, windows = 0;
+  std::string model, by = "both";
+  HeldOutFlags text;
   float depth = 0;
   bool json = false;
 };
@@ -30,70 +24,22 @@ constexpr const char* kFooter =
     "  isobath eval runs/tiny --path text.txt --by causal --depth 0.5   more compute from the same weights";
 
 std::string result_text(const char* name, const Evaluation& e, double bytes_per_token) {
-  std::string text = fmt::format("{:<12} loss {:.4f} nats/token, perplexity {:.3f}", name, e.loss, std::exp(e.loss));
-  if (bytes_per_token > 0) text += fmt::format(", {:.4f} bits/byte", e.loss / std::log(2.0) / bytes_per_token);
-  text += fmt::format("  ({} tokens)\n", e.targets);
+  std::string text = loss_text(name, e, bytes_per_token);
   for (const LayerRouting& l : e.layer) text += "  " + layer_line(l) + "\n";
   for (const LayerExperts& l : e.experts) text += "  " + experts_line(l) + "\n";
   return text;
 }
 
-nlohmann::json result_json(const Evaluation& e, double bytes_per_token) {
-  nlohmann::json json = to_json(e);
-  json["perplexity"] = std::exp(e.loss);
-  if (bytes_per_token > 0) json["bits_per_byte"] = e.loss / std::log(2.0) / bytes_per_token;
-  return json;
-}
-
-// What counts as a document's, and how many a window holds: as the run was trained, where state.json tells.
-LoaderOptions windows_of(const LoadedModel& loaded, const Arguments& a) {
-  const ModelConfig& config = loaded.model->config();
-  RunConfig run;
-  run.model.routing = config.routing;
-  if (fs::exists(loaded.folder / "state.json")) {
-    try {
-      run = stored_options(loaded.folder);
-    } catch (const Error& error) {
-      warn(fmt::format("{}; --max-documents is {}", error.what(), a.max_documents.value_or(0)));
-    }
-  }
-  return {.T = a.context > 0 ? a.context : std::min<int64_t>(config.max_position_embeddings, 1024),
-          .B = a.batch,
-          .capacity_scope = run.model.routing.capacity_scope,
-          .attention_scope = run.model.routing.attention_scope,
-          .max_documents = a.max_documents.value_or(run.data.max_documents)};
-}
-
 int run_eval(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
-  const ModelConfig& config = loaded.model->config();
-  const bool routed = config.routed_blocks() > 0 || config.experts_differ();
-  const bool causal = a.by != "topk" && routed && config.has_causal_rule();
-  require(a.by != "causal" || !routed || config.has_causal_rule(),
-          "{} was trained with causal = none and has no causal rule; evaluate it --by topk", a.model);
-  // A validation text of its own is taken whole.
-  const Corpus corpus = Corpus::load(a.path, loaded.tokenizer, a.split == "all" ? a.path : "");
-  const TokenStream& text = a.split == "train" ? corpus.train : corpus.valid;
-  const LoaderOptions windows = windows_of(loaded, a);
-  require(windows.T <= config.max_position_embeddings, "--context {} is longer than the model's {}", windows.T,
-          config.max_position_embeddings);
-  Evaluator evaluator(config, text, windows);
-  loaded.model->prepare(evaluator.rows());
-  const double bytes = text.text_bytes() > 0 ? double(text.text_bytes()) / double(text.size()) : 0;
-  Progress progress("window");
-  const auto run = [&](SelectBy by) {
-    return evaluator.run(*loaded.model, {.by = by, .depth = a.depth}, a.windows,
-                         [&](int64_t done, int64_t of) { progress.update(done, of, ""); });
-  };
+  const std::vector<Way> ways = ways_of(loaded.model->config(), a.by, a.model);
+  HeldOut text(loaded, a.text);
   nlohmann::json json;
-  const auto report = [&](const char* name, const Evaluation& e) {
-    progress.clear();
-    json[name] = result_json(e, bytes);
-    if (!a.json) std::printf("%s", result_text(name, e, bytes).c_str());
-  };
-  if (!routed) report("dense", run(SelectBy::kTopK));
-  if (routed && a.by != "causal") report("top_k", run(SelectBy::kTopK));
-  if (causal) report("causal", run(SelectBy::kCausal));
+  for (const Way& way : ways) {
+    const Evaluation e = text.run(*loaded.model, {.by = way.by, .depth = a.depth});
+    json[way.name] = loss_json(e, text.bytes_per_token());
+    if (!a.json) std::printf("%s", result_text(way.name, e, text.bytes_per_token()).c_str());
+  }
   if (a.json) std::printf("%s\n", json.dump(2).c_str());
   return 0;
 }
@@ -105,31 +51,14 @@ void add_eval(CLI::App& app, Run& run) {
   CLI::App* command = app.add_subcommand("eval", "Loss of a model on held-out text");
   command->footer(kFooter);
   command->add_option("model", a->model, "run, checkpoint, or Hugging Face Llama folder")->required();
-  command->add_option("--path", a->path, "text: .txt, .jsonl, token shards, or a folder of these")->required();
-  command
-      ->add_option("--split", a->split,
-                   "which part of the text: the one that training holds out, the rest, or all of it")
-      ->check(CLI::IsMember({"valid", "train", "all"}))
-      ->capture_default_str();
+  a->text.add_path(*command)->required();
   command->add_option("--by", a->by, "how rows are chosen")
       ->check(CLI::IsMember({"both", "topk", "causal"}))
       ->capture_default_str();
   command->add_option("--depth", a->depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->check(not_nan)
       ->capture_default_str();
-  command->add_option("--context", a->context, "tokens per window; 0: the model's, at most 1024")
-      ->check(not_negative)
-      ->capture_default_str();
-  command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
-  command->add_option("--windows", a->windows, "only the first so many windows; 0: all")
-      ->check(not_negative)
-      ->capture_default_str();
-  command
-      ->add_option("--max-documents", a->max_documents,
-                   "per window, with document scopes; 0: max(1, T/64); without: as in training")
-      ->check(not_negative);
+  a->text.add_windows(*command);
   add_threads(*command);
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_eval(*a); }; });

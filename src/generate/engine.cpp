@@ -25,6 +25,12 @@ EngineOptions resolved(EngineOptions o, const ModelConfig& config) {
       config.has_causal_rule(),
       "this model was trained with causal = none and has no causal rule to generate with; train it with causal = bce, "
       "predictor or threshold");
+  if (!o.weights) o.weights = config.quantized.value_or(WeightFormat::kF32);
+  require(
+      !config.quantized || o.weights == config.quantized,
+      "this model is stored in {} and cannot be run in {}; leave the format out, or take the model that it was made "
+      "from",
+      name_of(config.quantized.value_or(WeightFormat::kF32)), name_of(*o.weights));
   o.max_rows = std::min(o.max_rows, o.sequences * config.max_position_embeddings);  // all contexts together
   if (!o.clock) o.clock = steady_seconds;
   return o;
@@ -48,7 +54,7 @@ Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptio
       prefixes_(cache_, options_.prefixes),
       place_(size_t(options_.sequences)),
       logits_(size_t(std::min(options_.sequences, options_.max_rows) * model.config().vocab_size)) {
-  products_.pack(model.weights.weights());
+  model.pack(products_);
   for (std::vector<int32_t>* rows : {&rows_.token, &rows_.position, &rows_.sequence})
     rows->reserve(size_t(options_.max_rows));
   rows_.begin.reserve(size_t(options_.sequences + 1));

@@ -34,7 +34,7 @@ bool all_finite(CF32 w) {
 
 std::string weight_not_finite(const WeightSet& set) {
   for (size_t i = 0; i < set.list().size(); i++)
-    if (!all_finite(set.at(i))) return set.list()[i].name;
+    if (!set.at(i).empty() && !all_finite(set.at(i))) return set.list()[i].name;
   return "";
 }
 
@@ -45,6 +45,8 @@ void read_weights(WeightSet& set, const TensorSource& source) {
     const std::string& name = set.list()[i].name;
     if (unread.erase(name) == 0)
       missing.push_back(name);
+    else if (set.at(i).empty())
+      source.look(name, set.at(i).shape);
     else
       source.read(name, set.at(i));
   }
