@@ -53,15 +53,23 @@ LoadedModel load(const fs::path& path, Matrices matrices) {
   FileMatrices file;
   if (matrices == Matrices::kInFile || config.quantized)
     file = {.find = [=](const std::string& name) { return tensors->matrix(name, shapes->at(name)); },
+            .file = tensors,
             .where = folder.string()};
+  const bool in_file = file.find != nullptr;
   loaded.model = std::make_unique<Model>(config, std::move(file));
   for (const WeightInfo& info : loaded.model->weights.list()) (*shapes)[info.name] = info.shape;
+  const auto lend = [&](const std::string& name, Shape shape) -> const float* {
+    const RawMatrix matrix = tensors->matrix(name, shape);
+    const bool as_it_lies = matrix.type == RawType::kF32 && uintptr_t(matrix.values) % alignof(float) == 0;
+    return in_file && as_it_lies ? reinterpret_cast<const float*>(matrix.values) : nullptr;
+  };
   read_weights(loaded.model->weights,
                {.names = names_of_weights(*tensors),
                 .read = [&](const std::string& name, F32 into) { tensors->read(name, into); },
                 .where = folder.string(),
                 .look = [&](const std::string& name,
-                            Shape shape) { check_format(tensors->matrix(name, shape), config, name, folder); }});
+                            Shape shape) { check_format(tensors->matrix(name, shape), config, name, folder); },
+                .lend = lend});
   return loaded;
 }
 

@@ -24,7 +24,7 @@ struct LoadedModel {
 LoadedModel load_model(const fs::path& path);
 
 // For engines: any model's matrices stay in their mapped file, and an engine packs them from there. No copy in fp32 is
-// made, and nothing else can be done with the model.
+// made, and nothing else can be done with the model. An fp32 embedding is used where it lies, in the file.
 LoadedModel load_for_generation(const fs::path& path);
 
 // For a model that only engines use which are there already: gives back the memory, or the mapped file, of the matrices

@@ -17,7 +17,7 @@ class Model {
   // Packs products of this model's sizes, wherever the matrices are.
   void pack(Products& products) const;
   bool in_file() const { return file_.find != nullptr; }
-  void forget_file() { file_ = {}; }  // nothing can be packed any more
+  void forget_file() { file_.find = {}; }  // nothing can be packed any more
 
   // Plans the products for lists of up to `rows` rows, and packs. Call again after weights changed, or to ask for more:
   // what an earlier call asked for stays. Quantized models run in their own format. Throws Error for the backward pass

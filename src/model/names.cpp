@@ -30,6 +30,10 @@ bool all_finite(CF32 w) {
   return finite;
 }
 
+const float* may_lend(const TensorSource& source, const WeightInfo& info) {
+  return info.kind == Kind::kEmbedding && source.lend ? source.lend(info.name, info.shape) : nullptr;
+}
+
 }  // namespace
 
 std::string weight_not_finite(const WeightSet& set) {
@@ -47,6 +51,8 @@ void read_weights(WeightSet& set, const TensorSource& source) {
       missing.push_back(name);
     else if (set.at(i).empty())
       source.look(name, set.at(i).shape);
+    else if (const float* lies = may_lend(source, set.list()[i]); lies != nullptr)
+      set.lend(i, lies);
     else
       source.read(name, set.at(i));
   }

@@ -100,6 +100,7 @@ WeightSet::WeightSet(const ModelConfig& config, Allocate allocate, Matrices matr
   Plan plan;
   for_each_weight(config_, weights_, [&](const WeightInfo& info, F32& view) {
     place_[&view] = list_.size();
+    fields_.push_back(&view);
     if (matrices == Matrices::kInFile && is_matrix(info.kind))
       view = {nullptr, info.shape};
     else if (info.adjacent)
@@ -112,6 +113,8 @@ WeightSet::WeightSet(const ModelConfig& config, Allocate allocate, Matrices matr
   if (allocate == Allocate::kYes) arena_ = Arena(plan);
   for_each_weight(config_, weights_, [&](const WeightInfo&, F32& view) { views_.push_back(view); });
 }
+
+void WeightSet::lend(size_t i, const float* data) { views_[i].data = fields_[i]->data = const_cast<float*>(data); }
 
 int64_t WeightSet::numel() const {
   int64_t n = 0;

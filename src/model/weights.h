@@ -97,6 +97,7 @@ inline bool is_matrix(Kind kind) { return kind == Kind::kMatrix || kind == Kind:
 // Matrices that stay where they are stored: find(name) is the one of that name in the file. `where` is for messages.
 struct FileMatrices {
   std::function<RawMatrix(const std::string& name)> find = {};
+  std::shared_ptr<const void> file = {};  // kept open while weights may be lent from it
   std::string where = {};
 };
 
@@ -114,6 +115,8 @@ class WeightSet {
   const std::vector<WeightInfo>& list() const { return list_; }
   F32 at(size_t i) const { return views_[i]; }                                                // of list()[i]
   const std::string& name_of(const F32& view) const { return list_[place_.at(&view)].name; }  // of one of weights()
+  // The weight's numbers lie elsewhere from now on, where nobody may write: a mapped file.
+  void lend(size_t i, const float* data);
   int64_t numel() const;
   int64_t bytes() const { return bytes_; }
 
@@ -122,7 +125,8 @@ class WeightSet {
   Weights weights_;
   std::vector<WeightInfo> list_;
   std::vector<F32> views_;
-  std::map<const F32*, size_t> place_;  // in the list, of the views of weights_
+  std::vector<F32*> fields_;            // the views of weights_
+  std::map<const F32*, size_t> place_;  // in the list, of these
   int64_t bytes_;
   Arena arena_;
 };
