@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "tensor/raw_matrix.h"
 #include "tensor/view.h"
 
 namespace isobath {
@@ -59,6 +61,9 @@ class TensorFolder {
   // shape. Cost: reads the stored bytes once; memory bound.
   void read(const std::string& name, F32 into) const;
   const StoredTensor& at(const std::string& name) const;  // throws Error if it is missing
+  // A matrix where it lies, of F32, BF16, F16, or I8 with the groups' scales in the BF16 tensor NAME_scale
+  // (ops/frozen_linear.h). Throws Error as read() does. Valid while the folder lives.
+  RawMatrix matrix(const std::string& name, Shape shape) const;
   const fs::path& folder() const { return folder_; }
 
  private:
@@ -67,6 +72,7 @@ class TensorFolder {
     fs::path file;
   };
   const Place& find(const std::string& name) const;
+  const Place& find(const std::string& name, Shape shape) const;
   void open_shards(const fs::path& index);
   fs::path folder_;
   std::vector<SafetensorsFile> files_;
@@ -80,9 +86,20 @@ struct NamedTensor {
   std::optional<StoreAs> as = std::nullopt;  // where it differs from the rest of the file: routers stay F32
 };
 
-// Sorted by falling width, then name; header padded to 8 bytes; metadata {"format":"pt"} as other programs expect.
-// Narrow formats round to nearest, ties to even; a finite value beyond the format's range is an Error.
-// Whole or not at all (FileWriter); holds no copy of the tensors.
+// A tensor whose bytes are made while the file is written: write() gives out.write() bytes_per_value times the shape.
+struct StreamedTensor {
+  std::string name, dtype;  // "F32", "BF16", "F16" or "I8"
+  Shape shape;
+  std::function<void(FileWriter& out)> write;
+};
+
+// A tensor in memory as one of these; `path` is for messages, value must live until it is written.
+StreamedTensor streamed(const NamedTensor& tensor, StoreAs as, const fs::path& path);
+
+// Sorted by falling width, then dtype and name; header padded to 8 bytes; metadata {"format":"pt"} as other programs
+// expect. Narrow formats round to nearest, ties to even; a finite value beyond the format's range is an Error. Whole or
+// not at all (FileWriter); holds no copy of the tensors.
 void write_safetensors(const fs::path& path, std::span<const NamedTensor> tensors, StoreAs as = StoreAs::kF32);
+void write_safetensors(const fs::path& path, std::vector<StreamedTensor> tensors);
 
 }  // namespace isobath

@@ -109,12 +109,31 @@ const TensorFolder::Place& TensorFolder::find(const std::string& name) const {
 
 const StoredTensor& TensorFolder::at(const std::string& name) const { return *find(name).tensor; }
 
+const TensorFolder::Place& TensorFolder::find(const std::string& name, Shape shape) const {
+  const Place& place = find(name);
+  require(same_shape(place.tensor->shape, shape), "{}: tensor {} has shape ({}), expected {}", place.file.string(),
+          in_quotes(name), fmt::join(place.tensor->shape, ","), shape);
+  return place;
+}
+
+RawMatrix TensorFolder::matrix(const std::string& name, Shape shape) const {
+  const auto& [stored, file] = find(name, shape);
+  const std::byte* values = stored->bytes.data();
+  if (stored->dtype == "F32") return {RawType::kF32, shape, values, nullptr};
+  if (stored->dtype == "BF16") return {RawType::kBf16, shape, values, nullptr};
+  if (stored->dtype == "F16") return {RawType::kF16, shape, values, nullptr};
+  require(stored->dtype == "I8", "{}: tensor {} is stored as {}, expected F32, BF16, F16 or I8", file.string(),
+          in_quotes(name), stored->dtype);
+  const auto& [scale, scale_file] = find(name + "_scale", {shape.rows(), (shape.cols() + 31) / 32});
+  require(scale->dtype == "BF16", "{}: tensor {} is stored as {}, expected BF16", scale_file.string(),
+          in_quotes(name + "_scale"), scale->dtype);
+  return {RawType::kInt8, shape, values, scale->bytes.data()};
+}
+
 void TensorFolder::read(const std::string& name, F32 into) const {
-  const auto& [stored, file] = find(name);
-  require(into.device == Device::kCpu, "{}: tensor {} can be read into host memory only", file.string(),
+  require(into.device == Device::kCpu, "{}: tensor {} can be read into host memory only", folder_.string(),
           in_quotes(name));
-  require(same_shape(stored->shape, into.shape), "{}: tensor {} has shape ({}), expected {}", file.string(),
-          in_quotes(name), fmt::join(stored->shape, ","), into.shape);
+  const auto& [stored, file] = find(name, into.shape);
   const std::string& dtype = stored->dtype;
   const auto copy = dtype == "F32"    ? copy_bytes
                     : dtype == "BF16" ? widen<bf16_to_f32>

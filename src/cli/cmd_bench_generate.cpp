@@ -13,7 +13,8 @@ struct Arguments {
   OptionFlags flags;
   int64_t context = 512, tokens = 64, vocab_size = 257, speculate = 0;
   std::vector<int64_t> batches{1, 4, 16, 64};
-  std::string weights = "fp32", kv = "f32";
+  std::string model;
+  std::string weights, kv = "f32";
   bool json = false, check = false;
 };
 
@@ -23,6 +24,7 @@ constexpr const char* kFooter =
     "  isobath bench generate --weights int8 --batch 1\n"
     "  isobath bench generate --batch 64 --kv bf16 --json\n"
     "  isobath bench generate --batch 1 --speculate 3     with drafts without the routed blocks, in turns\n"
+    "  isobath bench generate --model runs/tiny --batch 1    the weights of a folder, alone\n"
     "Weights are random; the routed blocks choose at random, 12.5% of the tokens, as router = random does. Dense and\n"
     "Mixture-of-Depths passes take turns. The memory bound is the time that reading the weights of the blocks that "
     "ran,\n"
@@ -53,14 +55,14 @@ GenerationSetup setup_of(const Arguments& a) {
     require(batch >= 1, "a batch of {} sequences, expected 1 or more", batch);
     setup.sequences = std::max(setup.sequences, batch);
   }
-  setup.weights = weight_format(a.weights);
+  if (!a.weights.empty()) setup.weights = weight_format(a.weights);
   setup.kv = *parse_name<Storage>(a.kv);
   setup.speculate = a.speculate;
   return setup;
 }
 
 int run_generate(const Arguments& a) {
-  const GenerationReport report = bench_generation(setup_of(a), a.batches);
+  const GenerationReport report = bench_generation(setup_of(a), a.batches, a.model);
   nlohmann::json json = to_json(report);
   std::string text = text_of(report);
   const bool hold = add_goals(text, json, goals_of(report));
@@ -74,6 +76,8 @@ void add_bench_generate(CLI::App& bench, Run& run) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand("generate", "Writing text, dense and Mixture-of-Depths, in one run");
   command->footer(kFooter);
+  command->add_option("--model", a->model,
+                      "run, checkpoint or model folder: its model is timed, rather than a pair of the sizes given");
   a->flags.add(*command, {"model", "routing"}, defaults());
   command->add_option("--context", a->context, "tokens of a sequence at the end")
       ->check(CLI::PositiveNumber)

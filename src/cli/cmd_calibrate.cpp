@@ -65,6 +65,7 @@ std::string result_text(const Calibration& c) {
 int run_calibrate(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
+  require_not_quantized(config, a.model, "calibrate");
   require(config.routed_blocks() > 0, "{} {}; there is no rule to calibrate", a.model,
           config.has_experts() ? "has experts but no routed block, and calibrate moves the rules of routed blocks only"
                                : "is a dense model");

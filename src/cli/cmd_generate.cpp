@@ -18,7 +18,7 @@ struct Arguments {
   Request request;
   EngineOptions options;
   int64_t sequences = 0;
-  std::string weights = "fp32", kv = "f32";
+  std::string weights, kv = "f32";
   double kv_mb = 0;
   bool quiet = false, json = false;
 };
@@ -181,7 +181,7 @@ EngineOptions options_of(const Arguments& a, int64_t prompts) {
   options.sequences = a.sequences > 0 ? std::min(a.sequences, prompts) : prompts;
   options.queue = prompts;
   options.max_rows = std::max(options.max_rows, options.sequences * (1 + options.speculate));  // nobody waits for rows
-  options.weights = weight_format(a.weights);
+  if (!a.weights.empty()) options.weights = weight_format(a.weights);
   options.kv = *parse_name<Storage>(a.kv);
   options.kv_bytes = int64_t(a.kv_mb * 1e6);
   return options;
@@ -210,7 +210,8 @@ std::vector<Result> write_texts(Engine& engine, const std::vector<Request>& requ
 }
 
 int run_generate(Arguments& a) {
-  const LoadedModel loaded = open_model(a.model);
+  warn_of_passed_over(a.model);
+  const LoadedModel loaded = load_for_generation(a.model);
   const std::vector<std::string> prompts = read_prompts(a);
   Engine engine(*loaded.model, loaded.tokenizer, options_of(a, int64_t(prompts.size())));
   forget_packed_weights(*loaded.model);

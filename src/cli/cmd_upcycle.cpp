@@ -30,6 +30,7 @@ constexpr const char* kFooter =
 
 int run_upcycle(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
+  require_not_quantized(loaded.model->config(), a.model, "upcycle");
   RunConfig options;
   options.model.routing.topology = Topology::kJoint;
   a.flags.apply(options);

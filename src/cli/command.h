@@ -18,6 +18,7 @@ void add_plan(CLI::App& app, Run& run);
 void add_tokenize(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_generate(CLI::App& bench, Run& run);
+void add_quantize(CLI::App& app, Run& run);
 void add_upcycle(CLI::App& app, Run& run);
 void add_demo(CLI::App& app, Run& run);
 void add_sweep(CLI::App& app, Run& run);

@@ -42,9 +42,11 @@ std::string shown(const T& value) {
 }  // namespace
 
 void add_formats(CLI::App& command, std::string& weights, std::string& kv) {
-  command.add_option("--weights", weights, "format that the weights are packed in: fp32, bf16 or int8")
-      ->check(CLI::IsMember({"fp32", "bf16", "int8"}))
-      ->capture_default_str();
+  command
+      .add_option("--weights", weights,
+                  "format that the weights are packed in: fp32, bf16 or int8; without: as a quantized model is stored, "
+                  "else fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "int8"}));
   command.add_option("--kv", kv, "format of keys and values: f32 or bf16")
       ->check(CLI::IsMember(std::vector<std::string>(kNames<Storage>.begin(), kNames<Storage>.end())))
       ->capture_default_str();

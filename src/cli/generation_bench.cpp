@@ -3,6 +3,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "base/error.h"
 #include "base/rng.h"
 #include "base/work.h"
 #include "cli/terminal.h"
@@ -39,18 +40,35 @@ double GenerationTimes::quick_bytes_per_ms() const {
 }
 
 GenerationBench::GenerationBench(const ModelConfig& config, const GenerationSetup& setup, int64_t speculate)
-    : setup_(setup), model_(config) {
-  initialize(model_.weights, 1);
+    : setup_(setup), model_(std::make_unique<Model>(config)) {
+  setup_.speculate = speculate;
+  initialize(model_->weights, 1);
   const Clock::time_point start = Clock::now();
-  engine_ =
-      std::make_unique<Engine>(model_, Tokenizer::bytes(),
-                               EngineOptions{.sequences = setup.sequences,
-                                             .max_rows = std::max<int64_t>(512, setup.sequences * (1 + speculate)),
-                                             .weights = setup.weights,
-                                             .kv = setup.kv,
-                                             .prefixes = 0,
-                                             .speculate = speculate});
+  make_engine(Tokenizer::bytes());
   pack_ms_ = ms_since(start);
+}
+
+GenerationBench::GenerationBench(const std::string& folder, const GenerationSetup& setup) : setup_(setup) {
+  const Clock::time_point start = Clock::now();
+  LoadedModel loaded = load_for_generation(folder);
+  model_ = std::move(loaded.model);
+  require(config().max_position_embeddings >= 2 * setup.context,
+          "{} has a context of {}, expected twice --context, {}: sequences that wait for others write beyond it",
+          folder, config().max_position_embeddings, 2 * setup.context);
+  make_engine(loaded.tokenizer);
+  pack_ms_ = ms_since(start);
+  forget_packed_weights(*model_);
+}
+
+void GenerationBench::make_engine(const Tokenizer& tokenizer) {
+  engine_ = std::make_unique<Engine>(
+      *model_, tokenizer,
+      EngineOptions{.sequences = setup_.sequences,
+                    .max_rows = std::max<int64_t>(512, setup_.sequences * (1 + setup_.speculate)),
+                    .weights = setup_.weights,
+                    .kv = setup_.kv,
+                    .prefixes = 0,
+                    .speculate = setup_.speculate});
 }
 
 // Prompts are read one after the other, so the first ones write while the last ones are read; that is taken back.
@@ -60,12 +78,12 @@ void GenerationBench::start(int64_t batch) {
   engine_->restart_statistics();
   const Clock::time_point start = Clock::now();
   for (int64_t i = 0; i < batch; i++)
-    ids_.push_back(*engine_->submit(
-        {.prompt = random_tokens(setup_.context - setup_.tokens, model_.config().vocab_size, uint64_t(i)),
-         .max_tokens = 2 * setup_.context,
-         .stop_at_eos = false,
-         .sampling = {.seed = uint64_t(i)},
-         .sequence_id = i}));
+    ids_.push_back(
+        *engine_->submit({.prompt = random_tokens(setup_.context - setup_.tokens, config().vocab_size, uint64_t(i)),
+                          .max_tokens = 2 * setup_.context,
+                          .stop_at_eos = false,
+                          .sampling = {.seed = uint64_t(i)},
+                          .sequence_id = i}));
   while (engine_->find(ids_.back())->drawn() == 0) engine_->step();
   times_.first_token_ms = ms_since(start);
   times_.prompt_tokens_per_s = engine_->statistics().prefill_tokens_per_second();
@@ -94,45 +112,54 @@ void GenerationBench::end() {
   const Statistics& s = engine_->statistics();
   double routed = 0;
   for (size_t l = 0; l < s.layer.size(); l++) {
-    if (model_.config().section(int64_t(l)).routed) routed += s.share_run(l);
+    if (config().section(int64_t(l)).routed) routed += s.share_run(l);
     times_.kv_used_bytes += s.layer[l].kv_used_bytes;
     times_.kv_held_bytes += s.layer[l].kv_held_bytes;
     times_.kv_dense_bytes += s.layer[l].kv_dense_bytes;
   }
   times_.speculation = s.speculation;
-  if (model_.config().routers() > 0) times_.routed_share = routed / double(model_.config().routers());
+  if (config().routers() > 0) times_.routed_share = routed / double(config().routers());
   for (const int64_t id : ids_) engine_->cancel(id);
 }
 
-GenerationReport bench_generation(const GenerationSetup& setup, const std::vector<int64_t>& batches) {
+GenerationReport bench_generation(const GenerationSetup& setup, const std::vector<int64_t>& batches,
+                                  const std::string& folder) {
   constexpr double kPeakSeconds = 0.2;
-  GenerationBench dense(dense_twin(setup.model), setup), mod(setup.model, setup);
-  std::optional<GenerationBench> drafting;
-  if (setup.speculate > 0) drafting.emplace(setup.model, setup, setup.speculate);
+  std::vector<std::unique_ptr<GenerationBench>> benches;  // dense, mod, mod drafting; or the folder's model
+  if (folder.empty()) {
+    benches.push_back(std::make_unique<GenerationBench>(dense_twin(setup.model), setup));
+    benches.push_back(std::make_unique<GenerationBench>(setup.model, setup));
+    if (setup.speculate > 0) benches.push_back(std::make_unique<GenerationBench>(setup.model, setup, setup.speculate));
+  } else {
+    benches.push_back(std::make_unique<GenerationBench>(folder, setup));
+  }
+  const GenerationBench& first = *benches[0];
   GenerationReport report{.setup = setup,
-                          .weights = dense.weights(),
-                          .weight_bytes = dense.weight_bytes(),
-                          .pack_ms = dense.pack_ms(),
+                          .format = first.format(),
+                          .weights = first.weights(),
+                          .weight_bytes = first.weight_bytes(),
+                          .pack_ms = first.pack_ms(),
                           .peak = {},
                           .pairs = {}};
-  std::vector<GenerationBench*> all{&dense, &mod};
-  if (drafting) all.push_back(&*drafting);
+  if (!folder.empty()) report.setup.model = first.config();
   std::vector<double> fma, read;
   Progress progress("pass");
   for (size_t b = 0; b < batches.size(); b++) {
-    for (GenerationBench* bench : all) bench->start(batches[b]);
+    for (const auto& bench : benches) bench->start(batches[b]);
     for (int64_t pass = 0; pass + 1 < setup.tokens; pass++) {
       if (pass % 16 == 0) {
         report.peak = measure_machine_peak(kPeakSeconds);
         fma.push_back(report.peak.fma_gflop_s);
         read.push_back(report.peak.read_gb_s);
       }
-      for (GenerationBench* bench : all)  // equal lengths, so a round waits until the others have as many tokens
+      for (const auto& bench : benches)  // equal lengths, so a round waits until the others have as many tokens
         if (bench->behind(pass + 1)) bench->pass();
       progress.update(int64_t(b) * setup.tokens + pass + 1, int64_t(batches.size()) * setup.tokens, "");
     }
-    for (GenerationBench* bench : all) bench->end();
-    report.pairs.push_back({dense.times(), mod.times(), drafting ? std::optional(drafting->times()) : std::nullopt});
+    for (const auto& bench : benches) bench->end();
+    report.pairs.push_back({.dense = first.times()});
+    if (benches.size() > 1) report.pairs.back().mod = benches[1]->times();
+    if (benches.size() > 2) report.pairs.back().drafting = benches[2]->times();
   }
   progress.clear();
   report.peak.fma_gflop_s = median(fma);
@@ -151,20 +178,21 @@ std::vector<Goal> goals_of(const GenerationReport& r) {
   };
   for (const GenerationPair& pair : r.pairs) {
     if (pair.dense.batch == 1 && r.weights >= kManyWeights) {
-      if (r.setup.weights != WeightFormat::kInt8)
+      if (r.format != WeightFormat::kInt8)
         at_least("dense_bound_share", "batch 1, dense, share of the memory bound",
-                 pair.dense.bound_share(r.peak.read_gb_s), r.setup.weights == WeightFormat::kF32 ? 0.88 : 0.80);
-      at_least("mod_over_bytes", "batch 1, speed MoD / dense over the ratio of bytes",
-               pair.speed_ratio() / pair.bytes_ratio(), 0.93);
+                 pair.dense.bound_share(r.peak.read_gb_s), r.format == WeightFormat::kF32 ? 0.88 : 0.80);
+      if (pair.mod)
+        at_least("mod_over_bytes", "batch 1, speed MoD / dense over the ratio of bytes",
+                 pair.speed_ratio() / pair.bytes_ratio(), 0.93);
     }
-    if (pair.dense.batch < kManySequences || r.setup.context < kContext) continue;
+    if (!pair.mod || pair.dense.batch < kManySequences || r.setup.context < kContext) continue;
     if (r.setup.model.vocab_size <= kSmallVocabulary)
       at_least("mod_speed", fmt::format("batch {}, speed MoD / dense", pair.dense.batch), pair.speed_ratio(), 1.5);
     double implied = 0;
     for (int64_t l = 0; l < r.setup.model.sections(); l++)
       if (const Section section = r.setup.model.section(l); section.attention())
         implied += r.setup.model.capacity(section) / double(r.setup.model.num_hidden_layers);
-    const double value = double(pair.mod.kv_held_bytes) / (implied * double(pair.mod.kv_dense_bytes));
+    const double value = double(pair.mod->kv_held_bytes) / (implied * double(pair.mod->kv_dense_bytes));
     goals.push_back(
         {"mod_kv_bytes",
          fmt::format("batch {}, bytes held for keys and values at most 1.10 times what the capacity implies: "

@@ -1,5 +1,5 @@
-// Text written by a dense model and its Mixture-of-Depths twin, with random weights, pass by pass in turns, beside the
-// machine's memory speed measured in the same run.
+// Text written by a dense model and its Mixture-of-Depths twin, with random weights, pass by pass in turns, or by the
+// model of a folder alone, beside the machine's memory speed measured in the same run.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 #include "base/machine.h"
 #include "cli/pair_bench.h"
 #include "generate/engine.h"
+#include "generate/load.h"
 
 namespace isobath::cli {
 
@@ -18,7 +19,7 @@ struct GenerationSetup {
   ModelConfig model;                   // resolved for twice the context: sequences that wait for others write beyond it
   int64_t context = 512, tokens = 64;  // prompts are read up to context - tokens; then passes are timed
   int64_t sequences = 1;               // the largest batch
-  WeightFormat weights = WeightFormat::kF32;
+  std::optional<WeightFormat> weights = {};  // as EngineOptions has it
   Storage kv = Storage::kF32;
   int64_t speculate = 0;  // above 0: the routed model once more, with so many drafts
 };
@@ -48,18 +49,23 @@ struct GenerationTimes {
 class GenerationBench {
  public:
   GenerationBench(const ModelConfig& config, const GenerationSetup& setup, int64_t speculate = 0);
+  // A folder's model, which must have a context of twice setup.context.
+  GenerationBench(const std::string& folder, const GenerationSetup& setup);
   void start(int64_t batch);  // reads the prompts
   void pass();
   bool behind(int64_t tokens) const;  // whether fewer were drawn, by the sequence on average
   void end();
   const GenerationTimes& times() const { return times_; }
-  int64_t weights() const { return count_weights(model_.config()); }
+  const ModelConfig& config() const { return model_->config(); }
+  WeightFormat format() const { return *engine_->options().weights; }
+  int64_t weights() const { return count_weights(config()); }
   int64_t weight_bytes() const { return engine_->weight_bytes(); }
-  double pack_ms() const { return pack_ms_; }
+  double pack_ms() const { return pack_ms_; }  // of a folder's model, with loading it
 
  private:
+  void make_engine(const Tokenizer& tokenizer);
   GenerationSetup setup_;
-  Model model_;
+  std::unique_ptr<Model> model_;
   double pack_ms_ = 0;
   std::unique_ptr<Engine> engine_;
   std::vector<int64_t> ids_;
@@ -67,23 +73,29 @@ class GenerationBench {
 };
 
 struct GenerationPair {
-  GenerationTimes dense, mod;
-  double speed_ratio() const { return mod.tokens_per_s() / dense.tokens_per_s(); }
-  double bytes_ratio() const { return dense.mean_bytes() / mod.mean_bytes(); }
+  GenerationTimes dense;  // or the folder's model, alone
+  std::optional<GenerationTimes> mod = {};
   std::optional<GenerationTimes> drafting = {};  // the same as mod, but with drafts
-  double net_speed() const { return drafting->tokens_per_s() / mod.tokens_per_s(); }
-  double round_passes() const { return drafting->quick_ms() / mod.quick_ms(); }  // passes that a round takes as long as
+  double speed_ratio() const { return mod->tokens_per_s() / dense.tokens_per_s(); }
+  double bytes_ratio() const { return dense.mean_bytes() / mod->mean_bytes(); }
+  double net_speed() const { return drafting->tokens_per_s() / mod->tokens_per_s(); }
+  double round_passes() const {
+    return drafting->quick_ms() / mod->quick_ms();
+  }  // passes that a round takes as long as
 };
 
 struct GenerationReport {
   GenerationSetup setup;
+  WeightFormat format = WeightFormat::kF32;
   int64_t weights = 0, weight_bytes = 0;  // of the dense model
   double pack_ms = 0;
   MachinePeak peak = {};
   std::vector<GenerationPair> pairs;
 };
 
-GenerationReport bench_generation(const GenerationSetup& setup, const std::vector<int64_t>& batches);
+// Of a folder's model alone if one is named, else of a pair of setup.model.
+GenerationReport bench_generation(const GenerationSetup& setup, const std::vector<int64_t>& batches,
+                                  const std::string& folder = "");
 std::vector<Goal> goals_of(const GenerationReport& report);
 std::string text_of(const GenerationReport& report);
 nlohmann::json to_json(const GenerationReport& report);

@@ -25,7 +25,7 @@ std::string drafting_line(const GenerationPair& pair, int64_t drafts) {
   return fmt::format(
       "batch {}, {} drafted: speed {:.3f} times that without; a round takes as long as {:.2f} passes and gives {:.2f} "
       "tokens ({:.2f} drafts stand, {:.1f}%); if all stood it were {:.3f} times\n",
-      pair.mod.batch, drafts, pair.net_speed(), passes, pair.drafting->mean_tokens() / double(pair.mod.batch),
+      pair.mod->batch, drafts, pair.net_speed(), passes, pair.drafting->mean_tokens() / double(pair.mod->batch),
       s.mean_accepted(), 100 * s.accepted_share(), double(1 + drafts) / passes);
 }
 
@@ -52,22 +52,23 @@ std::string text_of(const GenerationReport& r) {
   text += fmt::format(
       "width {}, {} blocks, vocabulary {}: {} weights in {} ({}, packed in {:.0f} ms); keys and values in {}\n"
       "prompts of {} tokens, then {} passes of each; speeds are those of the passes that others disturbed least\n",
-      m.hidden_size, m.num_hidden_layers, m.vocab_size, with_letter(double(r.weights)), name_of(r.setup.weights),
+      m.hidden_size, m.num_hidden_layers, m.vocab_size, with_letter(double(r.weights)), name_of(r.format),
       bytes_text(double(r.weight_bytes)), r.pack_ms, name_of(r.setup.kv), r.setup.context - r.setup.tokens,
       r.setup.tokens - 1);
   HtmlTable table{{"", "tok/s", "ms", "median ms", "of memory bound", "prompt tok/s", "first token ms", "routed", "KV",
                    "of dense KV"},
                   {}};
   for (const GenerationPair& pair : r.pairs) {
-    table.rows.push_back(row("dense", pair.dense, r));
-    table.rows.push_back(row("MoD", pair.mod, r));
+    table.rows.push_back(row(pair.mod ? "dense" : "model", pair.dense, r));
+    if (pair.mod) table.rows.push_back(row("MoD", *pair.mod, r));
     if (pair.drafting) table.rows.push_back(row("MoD drafting", *pair.drafting, r));
   }
   text += table_text(table);
   for (const GenerationPair& pair : r.pairs) {
-    text +=
-        fmt::format("batch {}: speed MoD / dense {:.3f}; bytes dense / MoD {:.3f}: {:.3f} times\n", pair.dense.batch,
-                    pair.speed_ratio(), pair.bytes_ratio(), pair.speed_ratio() / pair.bytes_ratio());
+    if (pair.mod)
+      text +=
+          fmt::format("batch {}: speed MoD / dense {:.3f}; bytes dense / MoD {:.3f}: {:.3f} times\n", pair.dense.batch,
+                      pair.speed_ratio(), pair.bytes_ratio(), pair.speed_ratio() / pair.bytes_ratio());
     if (pair.drafting) text += drafting_line(pair, r.setup.speculate);
   }
   if (r.setup.speculate > 0)
@@ -85,26 +86,27 @@ nlohmann::json to_json(const GenerationReport& r) {
                         {"vocab_size", m.vocab_size},
                         {"context", r.setup.context},
                         {"tokens", r.setup.tokens},
-                        {"weights", name_of(r.setup.weights)},
+                        {"weights", name_of(r.format)},
                         {"kv", name_of(r.setup.kv)}}},
                       {"weights", r.weights},
                       {"weight_bytes", r.weight_bytes},
                       {"pack_ms", r.pack_ms},
                       {"batches", nlohmann::json::array()}};
   for (const GenerationPair& pair : r.pairs) {
-    json["batches"].push_back({{"batch", pair.dense.batch},
-                               {"dense", times_json(pair.dense, r)},
-                               {"mod", times_json(pair.mod, r)},
-                               {"speed_ratio", pair.speed_ratio()},
-                               {"bytes_ratio", pair.bytes_ratio()}});
-    if (!pair.drafting) continue;
-    nlohmann::json& drafting = json["batches"].back()["drafting"];
-    drafting = times_json(*pair.drafting, r);
-    drafting.update({{"drafts", r.setup.speculate},
-                     {"accepted_share", pair.drafting->speculation.accepted_share()},
-                     {"mean_accepted", pair.drafting->speculation.mean_accepted()},
-                     {"round_passes", pair.round_passes()},
-                     {"net_speed", pair.net_speed()}});
+    nlohmann::json batch{{"batch", pair.dense.batch}, {pair.mod ? "dense" : "model", times_json(pair.dense, r)}};
+    if (pair.mod)
+      batch.update({{"mod", times_json(*pair.mod, r)},
+                    {"speed_ratio", pair.speed_ratio()},
+                    {"bytes_ratio", pair.bytes_ratio()}});
+    if (pair.drafting) {
+      batch["drafting"] = times_json(*pair.drafting, r);
+      batch["drafting"].update({{"drafts", r.setup.speculate},
+                                {"accepted_share", pair.drafting->speculation.accepted_share()},
+                                {"mean_accepted", pair.drafting->speculation.mean_accepted()},
+                                {"round_passes", pair.round_passes()},
+                                {"net_speed", pair.net_speed()}});
+    }
+    json["batches"].push_back(std::move(batch));
   }
   return json;
 }

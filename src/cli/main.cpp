@@ -169,6 +169,7 @@ int main(int argc, char** argv) {
   add_generate(app, run);
   add_inspect(app, run);
   add_upcycle(app, run);
+  add_quantize(app, run);
   add_plan(app, run);
   add_tokenize(app, run);
   add_bench(app, run);

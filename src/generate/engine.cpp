@@ -43,6 +43,12 @@ EngineOptions resolved(EngineOptions o, const ModelConfig& config) {
       "this model was trained with causal = none and has no causal rule to generate with; train it with causal = bce, "
       "predictor or threshold");
   check_speculation(o, config);
+  if (!o.weights) o.weights = config.quantized.value_or(WeightFormat::kF32);
+  require(
+      !config.quantized || o.weights == config.quantized,
+      "this model is stored in {} and cannot be run in {}; leave the format out, or take the model that it was made "
+      "from",
+      name_of(config.quantized.value_or(WeightFormat::kF32)), name_of(*o.weights));
   o.max_rows = std::min(o.max_rows, o.sequences * config.max_position_embeddings);  // all contexts together
   if (!o.clock) o.clock = steady_seconds;
   return o;
@@ -68,7 +74,7 @@ Engine::Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptio
       logits_(size_t(std::min(options_.sequences * (1 + options_.speculate), options_.max_rows) *
                      model.config().vocab_size)),
       draft_logits_(size_t(options_.speculate * options_.sequences * model.config().vocab_size)) {
-  products_.pack(model.weights.weights());
+  model.pack(products_);
   for (std::vector<int32_t>* rows : {&rows_.token, &rows_.position, &rows_.sequence})
     rows->reserve(size_t(options_.max_rows));
   rows_.begin.reserve(size_t(options_.sequences + 1));

@@ -50,10 +50,10 @@ namespace isobath {
 inline constexpr int64_t kMostDrafts = 64;  // of a pass: far beyond what can pay
 
 struct EngineOptions {
-  int64_t sequences = 1;   // written at once, at most
-  int64_t max_rows = 512;  // of one pass: longer prompts are read in pieces
-  int64_t queue = 1024;    // requests that wait, at most
-  WeightFormat weights = WeightFormat::kF32;
+  int64_t sequences = 1;                     // written at once, at most
+  int64_t max_rows = 512;                    // of one pass: longer prompts are read in pieces
+  int64_t queue = 1024;                      // requests that wait, at most
+  std::optional<WeightFormat> weights = {};  // left out: as the model is stored if it is quantized, else fp32
   Storage kv = Storage::kF32;
   int64_t kv_bytes = 0;   // of all caches together, never exceeded; 0: room for every sequence's whole context
   int64_t prefixes = 64;  // beginnings of finished and running requests that are kept while memory allows; 0: none
@@ -66,7 +66,8 @@ struct EngineOptions {
 class Engine {
  public:
   // Packs the model's weights, which must stay as they are while the engine lives.
-  // Throws Error if the model has no causal rule, or if it is to speculate and has no routed block to skip.
+  // Throws Error if the model has no causal rule, is quantized and another format is asked for, or is to speculate and
+  // has no routed block to skip.
   Engine(const Model& model, const Tokenizer& tokenizer, const EngineOptions& options);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <system_error>
 
 #include "base/error.h"
@@ -65,14 +66,29 @@ std::string machines_text(const std::vector<Json>& records) {
 StudyReport gather_report(const std::vector<fs::path>& folders, std::vector<std::string>& warnings) {
   StudyReport report;
   std::vector<std::string> names;
+  std::set<std::string> known;  // runs: studies may share some
   for (const fs::path& folder : folders) {
     Records found = read_records(folder);
     warnings.insert(warnings.end(), found.faults.begin(), found.faults.end());
     const bool study = !found.records.empty();
+    require(study || found.faults.empty(), "{}: no record can be used; the first: {}", folder.string(),
+            found.faults.empty() ? "" : found.faults[0]);
     if (!study) found.records.push_back(record_of_run(folder));
     const std::string name = fs::weakly_canonical(folder).filename().string();
-    names.push_back(study ? found.records[0]["study"].get<std::string>() : name);
-    for (Json& record : found.records) report.records.push_back(std::move(record));
+    const std::string title = study ? found.records[0]["study"].get<std::string>() : name;
+    if (std::find(names.begin(), names.end(), title) == names.end()) names.push_back(title);
+    int64_t again = 0;
+    for (Json& record : found.records) {
+      const std::string run = study ? record["run"].get<std::string>() + record.value("corpus", Json("")).dump()
+                                    : fs::weakly_canonical(folder).string();
+      if (known.insert(run).second)
+        report.records.push_back(std::move(record));
+      else
+        again++;
+    }
+    if (again > 0)
+      warnings.push_back(
+          fmt::format("{}: {} of its runs are in an earlier folder too; they count once", folder.string(), again));
     const std::vector<fs::path> runs = study ? kept_runs(folder) : std::vector{folder};
     for (size_t i = 0; i < runs.size() && !report.trace; i++)
       try_trace(report, runs[i], study ? runs[i].filename().string() : name, warnings);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/frozen_linear.h"
 #include "ops/router.h"
 #include "tensor/batch.h"
 
@@ -164,6 +165,8 @@ struct ModelConfig {
   RoutingConfig routing;
   ExpertsConfig experts;
 
+  // Set: the matrices are stored in this format and are used in no other; nothing can be trained from them.
+  std::optional<WeightFormat> quantized = std::nullopt;
   int64_t bos_token_id = -1;
   std::vector<int64_t> eos_token_id;
   nlohmann::json other = nlohmann::json::object();  // keys of config.json that are not ours to interpret: kept
@@ -298,6 +301,9 @@ void resolve(ModelConfig& config, int64_t T);
 nlohmann::json to_json(const ModelConfig& config);
 ModelConfig config_from_json(const nlohmann::json& json, const std::string& path);
 ModelConfig read_config(const std::filesystem::path& file);
+
+// Throws Error, with the way out, if the model of this folder is quantized: `what` needs its weights in fp32.
+void require_not_quantized(const ModelConfig& config, const std::filesystem::path& folder, std::string_view what);
 
 // The same model without routing: the twin that figures are compared with.
 ModelConfig dense_twin(ModelConfig config);

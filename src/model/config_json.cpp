@@ -89,10 +89,23 @@ void refuse_unbuilt(const Reader& in) {
     const Json type = j->value("rope_type", j->value("type", Json("default")));
     if (type != "default") fail("{}: {} type {} is not built; only default RoPE is", in.path, key, type.dump());
   }
+  if (in.find("quantization_config") != nullptr)
+    fail(
+        "{}: its weights were quantized by another program (quantization_config); take the model that they were made "
+        "from",
+        in.path);
   const Json* type = in.find("model_type");
   if (type == nullptr) fail("{}: model_type is missing, expected llama, mistral, mixtral or isobath", in.path);
   if (*type != "llama" && *type != "mistral" && *type != "mixtral" && *type != "isobath")
     fail("{}: model_type is {}, expected llama, mistral, mixtral or isobath", in.path, type->dump());
+}
+
+void read_quantization(const Reader& in, ModelConfig& c) {
+  const Json* j = in.find("quantization");
+  if (j == nullptr) return;
+  for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kInt8})
+    if (*j == Json(name_of(format))) c.quantized = format;
+  if (!c.quantized) in.wrong("quantization", *j, "bf16 or int8");
 }
 
 // Mixtral's own words for its experts: two of them for each row, and no capacity.
@@ -107,7 +120,7 @@ void read_mixtral(const Reader& in, ExpertsConfig& e) {
 
 void write_mixtral(Json& json, const ModelConfig& c) {
   for (const char* key : {"num_local_experts", "num_experts_per_tok", "router_aux_loss_coef"}) json.erase(key);
-  if (!c.is_mixtral()) return;
+  if (!c.is_mixtral() || c.quantized == WeightFormat::kInt8) return;
   json["model_type"] = "mixtral";
   json["architectures"] = {"MixtralForCausalLM"};
   json["num_local_experts"] = c.experts.experts;
@@ -168,6 +181,7 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
     fail("{}: model_type is isobath, but the object mixture_of_depths is missing", path);
   }
   if (json["model_type"] == "mixtral") read_mixtral(in, c.experts);
+  read_quantization(in, c);
   c.other = json;
   resolve(c, 1);
   return c;
@@ -181,9 +195,16 @@ ModelConfig read_config(const fs::path& file) {
   }
 }
 
+void require_not_quantized(const ModelConfig& config, const fs::path& folder, std::string_view what) {
+  if (config.quantized)
+    fail("{}: quantized to {}, and {} needs the weights in fp32; take the model that it was made from", folder.string(),
+         name_of(*config.quantized), what);
+}
+
 Json to_json(const ModelConfig& c) {
   Json json = c.other;
-  const bool dense = c.routed_blocks() == 0 && !c.has_experts();
+  const bool ours = c.quantized == WeightFormat::kInt8;  // nobody else reads its matrices
+  const bool dense = c.routed_blocks() == 0 && !c.has_experts() && !ours;
   json["model_type"] = dense ? "llama" : "isobath";
   json["architectures"] = {dense ? "LlamaForCausalLM" : "IsobathForCausalLM"};
   json["vocab_size"] = c.vocab_size;
@@ -194,14 +215,16 @@ Json to_json(const ModelConfig& c) {
   // Two spellings of RoPE and of the type are in use; each reader finds its own.
   json["rope_parameters"] = {{"rope_theta", c.rope_theta}, {"rope_type", "default"}};
   json["rope_scaling"] = nullptr;
-  json["torch_dtype"] = json["dtype"] = "float32";
+  json["torch_dtype"] = json["dtype"] = c.quantized == WeightFormat::kBf16 ? "bfloat16" : "float32";
+  json.erase("quantization");
+  if (c.quantized) json["quantization"] = name_of(*c.quantized);
   json["bos_token_id"] = c.bos_token_id >= 0 ? Json(c.bos_token_id) : Json();
   json["eos_token_id"] = c.eos_token_id.empty()       ? Json()
                          : c.eos_token_id.size() == 1 ? Json(c.eos_token_id[0])
                                                       : Json(c.eos_token_id);
   json.erase("mixture_of_depths");
   write_mixtral(json, c);
-  if (dense || c.is_mixtral()) return json;
+  if (dense || (c.is_mixtral() && !ours)) return json;
   Json& mod = json["mixture_of_depths"];
   for_each_routing_option(c.routing, write_into(mod));
   if (c.has_experts()) for_each_experts_option(c.experts, write_into(mod["experts"]));

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "model/activations.h"
 
 namespace isobath {
 
 void Model::prepare(int64_t rows, bool backward, std::vector<int64_t> exact, Packing packing) {
+  require(!in_file() || (config().quantized && !backward),
+          "{}: the matrices were left in their file, which is for generation; load the whole model", file_.where);
   Products::Sizes wanted = planned_;
+  wanted.frozen = config().quantized;
   wanted.max_rows = std::max(wanted.max_rows, rows);
   wanted.head_rows = head_chunk(config(), wanted.max_rows);
   wanted.backward |= backward;
@@ -19,7 +23,14 @@ void Model::prepare(int64_t rows, bool backward, std::vector<int64_t> exact, Pac
     products = std::make_unique<Products>(config(), wanted);
     planned_ = wanted;
   }
-  products->pack(weights.weights());
+  pack(*products);
+}
+
+void Model::pack(Products& to) const {
+  if (in_file())
+    to.pack(weights, file_);
+  else
+    to.pack(weights.weights());
 }
 
 }  // namespace isobath

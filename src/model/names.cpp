@@ -33,11 +33,15 @@ bool is_sound(CF32 w, Kind kind) {
   return sound;
 }
 
+const float* may_lend(const TensorSource& source, const WeightInfo& info) {
+  return info.kind == Kind::kEmbedding && source.lend ? source.lend(info.name, info.shape) : nullptr;
+}
+
 }  // namespace
 
 std::string weight_not_finite(const WeightSet& set) {
   for (size_t i = 0; i < set.list().size(); i++)
-    if (!is_sound(set.at(i), set.list()[i].kind)) return set.list()[i].name;
+    if (!set.at(i).empty() && !is_sound(set.at(i), set.list()[i].kind)) return set.list()[i].name;
   return "";
 }
 
@@ -48,6 +52,10 @@ void read_weights(WeightSet& set, const TensorSource& source) {
     const std::string& name = set.list()[i].name;
     if (unread.erase(name) == 0)
       missing.push_back(name);
+    else if (set.at(i).empty())
+      source.look(name, set.at(i).shape);
+    else if (const float* lies = may_lend(source, set.list()[i]); lies != nullptr)
+      set.lend(i, lies);
     else
       source.read(name, set.at(i));
   }

@@ -14,6 +14,10 @@ struct TensorSource {
   std::vector<std::string> names;
   std::function<void(const std::string& name, F32 into)> read;  // throws Error on another shape or type
   std::string where;                                            // for messages
+  // Of a set whose matrices stay in their file: throws Error unless the matrix is there, of this shape and readable.
+  std::function<void(const std::string& name, Shape shape)> look = {};
+  // Where an embedding may be used where it lies; null, or left out: it is read.
+  std::function<const float*(const std::string& name, Shape shape)> lend = {};
 };
 
 // The name of the first weight that holds NaN or infinity, empty where none does. The number of a

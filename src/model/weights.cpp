@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -95,10 +96,14 @@ void for_each_weight(const ModelConfig& c, Weights& w, const VisitWeight& visit)
   if (!c.tie_word_embeddings) visit({"lm_head.weight", {V, D}, Kind::kMatrix}, w.head);
 }
 
-WeightSet::WeightSet(const ModelConfig& config, Allocate allocate) : config_(config) {
+WeightSet::WeightSet(const ModelConfig& config, Allocate allocate, Matrices matrices) : config_(config) {
   Plan plan;
   for_each_weight(config_, weights_, [&](const WeightInfo& info, F32& view) {
-    if (info.adjacent)
+    place_[&view] = list_.size();
+    fields_.push_back(&view);
+    if (matrices == Matrices::kInFile && is_matrix(info.kind))
+      view = {nullptr, info.shape};
+    else if (info.adjacent)
       plan.add_adjacent(info.name, view, info.shape);
     else
       plan.add(info.name, view, info.shape);
@@ -108,6 +113,8 @@ WeightSet::WeightSet(const ModelConfig& config, Allocate allocate) : config_(con
   if (allocate == Allocate::kYes) arena_ = Arena(plan);
   for_each_weight(config_, weights_, [&](const WeightInfo&, F32& view) { views_.push_back(view); });
 }
+
+void WeightSet::lend(size_t i, const float* data) { views_[i].data = fields_[i]->data = const_cast<float*>(data); }
 
 int64_t WeightSet::numel() const {
   int64_t n = 0;
@@ -196,29 +203,50 @@ Products::Products(const ModelConfig& c, const Sizes& sizes, Allocate allocate) 
   if (allocate == Allocate::kYes) arena_ = Arena(plan);
 }
 
-void Products::pack(const Weights& w) {
+void Products::for_each_packed(const Weights& w, const PackProduct& f) {
+  const auto exists = [](const F32& view) { return view.shape.rank() > 0; };  // wherever it is
   for (size_t l = 0; l < section_.size(); l++) {
     const SectionWeights& b = w.section[l];
-    if (!b.q.empty()) {
-      if (section_[l].apart) {
-        section_[l].q.pack(b.q);
-        section_[l].kv.pack(b.kv());
+    SectionProducts& p = section_[l];
+    if (exists(b.q)) {
+      if (p.apart) {
+        f(p.q, {&b.q});
+        f(p.kv, {&b.k, &b.v});
       } else {
-        section_[l].qkv.pack(b.qkv());
+        f(p.qkv, {&b.q, &b.k, &b.v});
       }
-      section_[l].o.pack(b.o);
+      f(p.o, {&b.o});
     }
-    if (!b.gate.empty()) {
-      section_[l].gate_up.pack(b.gate_up());
-      section_[l].down.pack(b.down);
+    if (exists(b.gate)) {
+      f(p.gate_up, {&b.gate, &b.up});
+      f(p.down, {&b.down});
     }
     for (size_t e = 0; e < b.expert.size(); e++) {
-      section_[l].expert[e].gate_up.pack(b.expert[e].gate_up());
-      section_[l].expert[e].down.pack(b.expert[e].down);
+      f(p.expert[e].gate_up, {&b.expert[e].gate, &b.expert[e].up});
+      f(p.expert[e].down, {&b.expert[e].down});
     }
-    if (!b.router.fc1.empty()) section_[l].fc1.pack(b.router.fc1);
+    if (!b.router.fc1.empty()) p.fc1.pack(b.router.fc1);
   }
-  head_.pack(w.output_head());
+  f(head_, {exists(w.head) ? &w.head : &w.embed});
+}
+
+void Products::pack(const Weights& weights) {
+  for_each_packed(weights, [](Product& product, std::initializer_list<const F32*> parts) {
+    const F32& first = **parts.begin();
+    int64_t rows = 0;
+    for (const F32* part : parts) rows += part->rows();
+    product.pack(CF32{first.data, {rows, first.cols()}});
+  });
+}
+
+void Products::pack(const WeightSet& set, const FileMatrices& file) {
+  for_each_packed(set.weights(), [&](Product& product, std::initializer_list<const F32*> parts) {
+    std::vector<RawMatrix> matrices;
+    for (const F32* part : parts) matrices.push_back(part->empty() ? file.find(set.name_of(*part)) : raw(*part));
+    if (product.pack(matrices)) return;
+    fail_work("{}: the weight {}{} holds numbers that are none; the model is damaged, or its training diverged",
+              file.where, set.name_of(**parts.begin()), parts.size() > 1 ? ", or one that is multiplied with it," : "");
+  });
 }
 
 }  // namespace isobath

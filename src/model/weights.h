@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -86,10 +87,24 @@ struct WeightInfo {
 using VisitWeight = std::function<void(const WeightInfo&, F32&)>;
 void for_each_weight(const ModelConfig& config, Weights& weights, const VisitWeight& visit);
 
+// Where the matrices of products are. Embedding, norms, routers and predictors are in memory in any case.
+enum class Matrices : uint8_t {
+  kHere,
+  kInFile,  // their views have shapes and no data
+};
+inline bool is_matrix(Kind kind) { return kind == Kind::kMatrix || kind == Kind::kOutput; }
+
+// Matrices that stay where they are stored: find(name) is the one of that name in the file. `where` is for messages.
+struct FileMatrices {
+  std::function<RawMatrix(const std::string& name)> find = {};
+  std::shared_ptr<const void> file = {};  // kept open while weights may be lent from it
+  std::string where = {};
+};
+
 // One set of numbers in the shape of the weights: the weights, their gradients, AdamW's two moments.
 class WeightSet {
  public:
-  explicit WeightSet(const ModelConfig& config, Allocate allocate = Allocate::kYes);
+  explicit WeightSet(const ModelConfig& config, Allocate allocate = Allocate::kYes, Matrices = Matrices::kHere);
   WeightSet(const WeightSet&) = delete;
   WeightSet& operator=(const WeightSet&) = delete;
 
@@ -98,7 +113,10 @@ class WeightSet {
   Weights& weights() { return weights_; }
   const Weights& weights() const { return weights_; }
   const std::vector<WeightInfo>& list() const { return list_; }
-  F32 at(size_t i) const { return views_[i]; }  // of list()[i]
+  F32 at(size_t i) const { return views_[i]; }                                                // of list()[i]
+  const std::string& name_of(const F32& view) const { return list_[place_.at(&view)].name; }  // of one of weights()
+  // The weight's numbers lie elsewhere from now on, where nobody may write: a mapped file.
+  void lend(size_t i, const float* data);
   int64_t numel() const;
   int64_t bytes() const { return bytes_; }
 
@@ -107,6 +125,8 @@ class WeightSet {
   Weights weights_;
   std::vector<WeightInfo> list_;
   std::vector<F32> views_;
+  std::vector<F32*> fields_;            // the views of weights_
+  std::map<const F32*, size_t> place_;  // in the list, of these
   int64_t bytes_;
   Arena arena_;
 };
@@ -153,6 +173,9 @@ class Products {
 
   // After every change of the weights, which must stay where they are.
   void pack(const Weights& weights);
+  // Of `frozen` products only: matrices from the file, without a copy in between. What else products need is in `set`.
+  // Throws Error{kWork} naming weights that are not sound (FrozenLinear::pack).
+  void pack(const WeightSet& set, const FileMatrices& file);
   const SectionProducts& section(int64_t l) const { return section_[size_t(l)]; }
   const Product& head() const { return head_; }
   int64_t bytes() const { return bytes_; }
@@ -161,6 +184,9 @@ class Products {
   struct Rooms {
     PackingRoom qkv, q, kv, o, gate_up, down, fc1;
   };
+  // f(product, the weights that make up its matrix, neighbours in memory)
+  using PackProduct = std::function<void(Product& product, std::initializer_list<const F32*> parts)>;
+  void for_each_packed(const Weights& weights, const PackProduct& f);
   Rooms rooms_;
   std::vector<SectionProducts> section_;
   Product head_;

@@ -45,7 +45,8 @@ class Trial {
     plan.add("chain", packed, {ours_.bytes()});
     arena_ = Arena(plan);
     linear_.pack({W.data(), {kN, K}});
-    pack(packed.data, ours_, W.data());
+    const RawMatrix whole = raw({W.data(), {kN, K}});
+    pack(packed.data, ours_, {&whole, 1});
     ours_.data = packed.data;
   }
 

@@ -57,28 +57,36 @@ void FrozenLinear::plan(Plan& plan, const std::string& name, const Sizes& sizes)
 }
 
 void FrozenLinear::pack(CF32 W) {
-  require(state_ != nullptr && !state_->bytes.empty(), "frozen_linear: pack() before plan() and its arena");
-  State& s = *state_;
-  require(W.shape == Shape{N(), K()}, "frozen_linear: {} packs W {}, expected (N,K)=({},{})", s.name, W.shape, N(),
-          K());
   if (W.device != Device::kCpu) throw_no_device("frozen_linear", W.device);
-  s.weights.data = s.bytes.data;
-  frozen::pack(s.bytes.data, s.weights, W.data);
-  s.packed = true;
+  const RawMatrix whole = raw(W);
+  pack({&whole, 1});
 }
 
 void FrozenLinear::pack(View<const int8_t> code, View<const uint16_t> scale) {
-  require(state_ != nullptr && !state_->bytes.empty(), "frozen_linear: pack() before plan() and its arena");
-  State& s = *state_;
-  require(s.weights.grouped(), "frozen_linear: {} packs int8 codes, but was planned for {}", s.name, name_of(format()));
-  require(code.shape == Shape{N(), K()} && scale.shape == Shape{N(), frozen::groups(K())},
-          "frozen_linear: {} packs codes {} with scales {}, expected (N,K)=({},{}) and (N,groups)=({},{})", s.name,
-          code.shape, scale.shape, N(), K(), N(), frozen::groups(K()));
+  require(state_ != nullptr && scale.shape == Shape{N(), frozen::groups(K())},
+          "frozen_linear: packs scales {}, expected (N,groups)=({},{})", scale.shape, N(), frozen::groups(K()));
   if (code.device != Device::kCpu) throw_no_device("frozen_linear", code.device);
   if (scale.device != Device::kCpu) throw_no_device("frozen_linear", scale.device);
+  const RawMatrix whole{RawType::kInt8, code.shape, reinterpret_cast<const std::byte*>(code.data),
+                        reinterpret_cast<const std::byte*>(scale.data)};
+  pack({&whole, 1});
+}
+
+bool FrozenLinear::pack(std::span<const RawMatrix> parts) {
+  require(state_ != nullptr && !state_->bytes.empty(), "frozen_linear: pack() before plan() and its arena");
+  State& s = *state_;
+  int64_t rows = 0;
+  for (const RawMatrix& part : parts) {
+    require(part.shape.rank() == 2 && part.shape.cols() == K(), "frozen_linear: {} packs W {}, expected (N,K)=({},{})",
+            s.name, part.shape, N(), K());
+    require(part.type != RawType::kInt8 || s.weights.grouped(),
+            "frozen_linear: {} packs int8 codes, but was planned for {}", s.name, name_of(format()));
+    rows += part.shape.rows();
+  }
+  require(rows == N(), "frozen_linear: {} packs {} rows of W, expected (N,K)=({},{})", s.name, rows, N(), K());
   s.weights.data = s.bytes.data;
-  frozen::pack_int8(s.bytes.data, s.weights, code.data, scale.data);
   s.packed = true;
+  return frozen::pack(s.bytes.data, s.weights, parts);
 }
 
 void FrozenLinear::forward(F32 y, CF32 x) const {

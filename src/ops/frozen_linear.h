@@ -27,10 +27,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "tensor/arena.h"
+#include "tensor/raw_matrix.h"
 #include "tensor/view.h"
 
 namespace isobath {
@@ -56,6 +58,10 @@ class FrozenLinear {
 
   // Packs W, rounding it to the format.
   void pack(CF32 W);
+  // Packs matrices one above the other, N rows in all, from wherever they lie (a mapped file) and without a copy.
+  // Stored int8 is taken as it is, for kInt8 only. Returns whether all numbers are sound: finite, and of stored int8
+  // codes of -127 or more with scales that are not negative. Unsound ones are packed nonetheless.
+  bool pack(std::span<const RawMatrix> parts);
   // Packs codes (N,K) and scales (N, ceil(K/32)), of bf16 bits, as quantize_int8 makes them. For kInt8 only.
   void pack(View<const int8_t> code, View<const uint16_t> scale);
 

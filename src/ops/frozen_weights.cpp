@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/float_formats.h"
 #include "base/parallel.h"
 #include "ops/rows.h"
 
@@ -16,88 +17,131 @@ namespace frozen {
 
 namespace {
 
-constexpr uint16_t kBf16NaN = 0x7FC0;
+constexpr int64_t kTile = 256;  // k of a panel that are turned at a time: 32 KB of floats
 
-uint16_t to_bf16(float value) {
-  if (std::isnan(value)) return kBf16NaN;
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  return uint16_t((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
-uint16_t to_bf16_above(float value) { return uint16_t((std::bit_cast<uint32_t>(value) + 0xFFFF) >> 16); }
-float from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
-
-// Where column i of 64 stands among 64 values in pairs.
+// Where column i of 32 stands among 32 values in pairs.
 int64_t paired(int64_t i) { return i < kPanel / 2 ? 2 * i : 2 * (i - kPanel / 2) + 1; }
 
-// Codes of up to 32 weights; returns the scale's bits. Filling up with zeros changes neither.
-uint16_t quantize_group(int8_t* code, const float* w, int64_t count) {
-  float most = 0;
-  bool finite = true;
-  for (int64_t k = 0; k < count; k++) {
-    finite &= std::isfinite(w[k]);
-    most = std::max(most, std::abs(w[k]));
+template <float (*kWiden)(uint16_t)>
+void widen(float* to, const std::byte* from, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    uint16_t half;
+    std::memcpy(&half, from + 2 * i, sizeof half);
+    to[i] = kWiden(half);
   }
-  if (!finite || most < kSmallest) {
-    std::fill_n(code, count, int8_t(0));
-    return finite ? 0 : kBf16NaN;
+}
+
+// Row n of a panel's rows, wherever its part lies; none where the matrix has ended.
+struct RawRow {
+  RawType type = RawType::kF32;
+  const std::byte *values = nullptr, *scales = nullptr;
+
+  void read(float* to, int64_t k, int64_t count) const {
+    if (values == nullptr) {
+      std::fill_n(to, count, 0.0f);
+      return;
+    }
+    const std::byte* from = values + k * bytes_per_value(type);
+    if (type == RawType::kF32) std::memcpy(to, from, size_t(count) * sizeof(float));
+    if (type == RawType::kBf16) widen<bf16_to_f32>(to, from, count);
+    if (type == RawType::kF16) widen<f16_to_f32>(to, from, count);
   }
-  const uint16_t scale = to_bf16_above(most / 127);
-  for (int64_t k = 0; k < count; k++) code[k] = int8_t(std::nearbyint(w[k] / from_bf16(scale)));
-  return scale;
+};
+using PanelRows = std::array<RawRow, kPanel>;
+
+PanelRows rows_of_panel(std::span<const RawMatrix> parts, int64_t panel, int64_t K) {
+  PanelRows rows;
+  int64_t first = panel * kPanel;  // row of the part that is looked at; before it: negative
+  size_t i = 0;
+  for (const RawMatrix& part : parts) {
+    for (; i < size_t(kPanel) && first + int64_t(i) < part.shape.rows(); i++) {
+      const int64_t n = first + int64_t(i);
+      rows[i] = {part.type, part.values + n * K * bytes_per_value(part.type),
+                 part.scales == nullptr ? nullptr : part.scales + 2 * n * groups(K)};
+    }
+    first -= part.shape.rows();
+  }
+  return rows;
 }
 
-void pack_f32_panel(std::byte* to, const float* W, int64_t columns, int64_t K) {
-  float* values = reinterpret_cast<float*>(to);
-  for (int64_t k = 0; k < K; k++, values += kPanel)
-    for (int64_t i = 0; i < kPanel; i++) values[i] = i < columns ? W[i * K + k] : 0;
+// As integers, magnitudes have the order of the numbers; infinity and NaN are above all others.
+bool all_finite(const float* values, int64_t count) {
+  int32_t most = 0;
+  for (int64_t i = 0; i < count; i++) most = std::max(most, std::bit_cast<int32_t>(values[i]) & 0x7FFFFFFF);
+  return most < 0x7F800000;
 }
 
-void pack_bf16_panel(std::byte* to, const float* W, int64_t columns, int64_t K) {
-  uint16_t* values = reinterpret_cast<uint16_t*>(to);
-  for (int64_t k = 0; k < K; k++, values += kPanel)
-    for (int64_t i = 0; i < kPanel; i++) values[paired(i)] = i < columns ? to_bf16(W[i * K + k]) : 0;
+bool pack_floats(std::byte* to, const Weights& weights, const PanelRows& rows) {
+  alignas(64) float tile[kPanel * kTile];
+  bool sound = true;
+  for (int64_t k = 0; k < weights.K; k += kTile) {
+    const int64_t count = std::min(kTile, weights.K - k);
+    for (int64_t i = 0; i < kPanel; i++) rows[size_t(i)].read(tile + i * kTile, k, count);
+    for (int64_t i = 0; i < kPanel; i++) sound &= all_finite(tile + i * kTile, count);
+    for (int64_t j = 0; j < count; j++) {
+      std::byte* at = to + (k + j) * weights.step_bytes();
+      if (weights.format == WeightFormat::kF32)
+        for (int64_t i = 0; i < kPanel; i++) reinterpret_cast<float*>(at)[i] = tile[i * kTile + j];
+      else
+        for (int64_t i = 0; i < kPanel; i++)
+          reinterpret_cast<uint16_t*>(at)[paired(i)] = f32_to_bf16(tile[i * kTile + j]);
+    }
+  }
+  return sound;
 }
 
-// group(n, g, codes of 32) returns the scale's bits.
-template <class Group>
-void pack_int8_panels(std::byte* to, const Weights& weights, Group group) {
-  parallel_for(weights.panels(), 1, [&](int64_t panel) {
+// The codes of 32 k of a row, and the scale's bits.
+struct Group {
+  alignas(64) std::array<int8_t, kGroup> code{};
+  uint16_t scale = 0;
+
+  void read(const RawRow& row, int64_t g, int64_t K) {
+    const int64_t k = g * kGroup, count = std::min(kGroup, K - k);
+    if (row.type == RawType::kInt8) {
+      code = {};
+      std::memcpy(code.data(), row.values + k, size_t(count));
+      std::memcpy(&scale, row.scales + 2 * g, sizeof scale);
+      return;
+    }
+    alignas(64) float w[kGroup] = {};
+    row.read(w, k, count);
+    scale = cpu::quantize_weights(code.data(), w);
+  }
+  bool sound() const {
+    return scale < 0x7F80 && std::none_of(code.begin(), code.end(), [](int8_t c) { return c == -128; });
+  }
+};
+
+bool pack_int8(std::byte* to, const Weights& weights, const PanelRows& rows) {
+  bool sound = true;
+  for (int64_t i = 0; i < kPanel; i++) {
+    Group group;
     for (int64_t g = 0; g < weights.steps(); g++) {
-      std::byte* at = to + panel * weights.panel_bytes() + g * kGroupBytes;
-      uint16_t* scales = reinterpret_cast<uint16_t*>(at);
-      uint8_t* codes = reinterpret_cast<uint8_t*>(at + 2 * kPanel);
-      for (int64_t i = 0; i < kPanel; i++) {
-        const int64_t n = panel * kPanel + i;
-        std::array<int8_t, kGroup> code{};
-        scales[paired(i)] = n < weights.N ? group(n, g, code.data()) : 0;
-        for (int64_t k = 0; k < kGroup; k++) codes[k / 4 * 4 * kPanel + 4 * i + k % 4] = uint8_t(code[size_t(k)] + 128);
+      std::byte* at = to + g * kGroupBytes;
+      if (rows[size_t(i)].values != nullptr) group.read(rows[size_t(i)], g, weights.K);
+      sound &= group.sound();
+      std::memcpy(at + 2 * paired(i), &group.scale, sizeof group.scale);
+      for (int64_t k = 0; k < kGroup; k += 4) {
+        uint32_t word;
+        std::memcpy(&word, group.code.data() + k, sizeof word);
+        word ^= 0x80808080u;  // each code plus 128
+        std::memcpy(at + 2 * kPanel + kPanel * k + 4 * i, &word, sizeof word);
       }
     }
-  });
+  }
+  return sound;
 }
 
 }  // namespace
 
-void pack(std::byte* to, const Weights& weights, const float* W) {
-  const int64_t N = weights.N, K = weights.K;
-  if (weights.grouped())
-    return pack_int8_panels(to, weights, [=](int64_t n, int64_t g, int8_t* code) {
-      return quantize_group(code, W + n * K + g * kGroup, std::min(kGroup, K - g * kGroup));
-    });
+bool pack(std::byte* to, const Weights& weights, std::span<const RawMatrix> parts) {
+  std::atomic<bool> sound = true;
   parallel_for(weights.panels(), 1, [&](int64_t panel) {
+    const PanelRows rows = rows_of_panel(parts, panel, weights.K);
     std::byte* at = to + panel * weights.panel_bytes();
-    const float* rows = W + panel * kPanel * K;
-    const int64_t columns = std::min(kPanel, N - panel * kPanel);
-    weights.format == WeightFormat::kF32 ? pack_f32_panel(at, rows, columns, K) : pack_bf16_panel(at, rows, columns, K);
+    if (!(weights.grouped() ? pack_int8(at, weights, rows) : pack_floats(at, weights, rows))) sound = false;
   });
-}
-
-void pack_int8(std::byte* to, const Weights& weights, const int8_t* code, const uint16_t* scale) {
-  const int64_t K = weights.K, G = groups(K);
-  pack_int8_panels(to, weights, [=](int64_t n, int64_t g, int8_t* codes) {
-    std::copy_n(code + n * K + g * kGroup, std::min(kGroup, K - g * kGroup), codes);
-    return scale[n * G + g];
-  });
+  return sound;
 }
 
 }  // namespace frozen
@@ -107,9 +151,13 @@ void quantize_int8(View<int8_t> code, View<uint16_t> scale, CF32 W) {
   require(code.shape == W.shape, "quantize_int8: code has shape {}, expected that of W, {}", code.shape, W.shape);
   require_shape("quantize_int8", "scale", scale, {N, G});
   parallel_for(N, row_grain(K), [&](int64_t n) {
+    const frozen::RawRow from{RawType::kF32, reinterpret_cast<const std::byte*>(W.row(n)), nullptr};
     for (int64_t g = 0; g < G; g++) {
-      const int64_t k = g * frozen::kGroup;
-      scale[n * G + g] = frozen::quantize_group(code.row(n) + k, W.row(n) + k, std::min(frozen::kGroup, K - k));
+      frozen::Group group;
+      group.read(from, g, K);
+      scale[n * G + g] = group.scale;
+      std::copy_n(group.code.data(), std::min(frozen::kGroup, K - g * frozen::kGroup),
+                  code.row(n) + g * frozen::kGroup);
     }
   });
 }

@@ -12,14 +12,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "ops/frozen_linear.h"
+#include "tensor/raw_matrix.h"
 
 namespace isobath::frozen {
 
 inline constexpr int64_t kPanel = 32, kGroup = 32;
 inline constexpr int64_t kGroupBytes = 2 * kPanel + kGroup * kPanel;
 inline constexpr float kSmallest = 1e-30f;  // of a group's largest value: 127 over it must be finite
+inline constexpr uint16_t kBf16NaN = 0x7FC0;
 
 inline int64_t groups(int64_t K) { return (K + kGroup - 1) / kGroup; }
 
@@ -40,8 +43,9 @@ struct Weights {
   int64_t bytes() const { return panels() * panel_bytes(); }
 };
 
-void pack(std::byte* to, const Weights& weights, const float* W);
-void pack_int8(std::byte* to, const Weights& weights, const int8_t* code, const uint16_t* scale);
+// The parts one above the other, N rows in all, by all threads. Returns whether every number is sound: finite, and of
+// stored int8 a code of -127 or more and a scale that is not negative.
+bool pack(std::byte* to, const Weights& weights, std::span<const RawMatrix> parts);
 
 // x as kInt8 multiplies it, (M, groups), zeros behind the last k.
 struct QuantizedGroup {
@@ -72,6 +76,8 @@ bool has_byte_dots();
 void block_f32(const Block& block);
 void block_bf16(const Block& block);
 void block_int8(const Block& block);
+// Codes of 32 weights (zeros behind the last one); returns the scale's bf16 bits.
+uint16_t quantize_weights(int8_t* code, const float* w);
 void quantize_rows(QuantizedGroup* q, const float* x, int64_t M, int64_t K);
 }  // namespace cpu
 

@@ -21,6 +21,8 @@ class Product {
   void pack(CF32 W) {
     std::visit([&](auto& product) { product.pack(W); }, kind_);
   }
+  // Of weights that no longer change, from where they lie (FrozenLinear::pack).
+  bool pack(std::span<const RawMatrix> parts) { return std::get<FrozenLinear>(kind_).pack(parts); }
   void forward(F32 y, CF32 x) const {
     std::visit([&](const auto& product) { product.forward(y, x); }, kind_);
   }

@@ -15,6 +15,7 @@ ModelConfig config_of(const fs::path& model) { return read_config(find_model_fol
 void take_architecture(RunConfig& config, const fs::path& model) {
   const fs::path folder = find_model_folder(model);
   config.model = config_of(model);
+  require_not_quantized(config.model, model, "training");
   config.model.other = nlohmann::json::object();  // of the folder's history, not of the architecture
   if (fs::exists(folder / "tokenizer.json") || fs::exists(folder / "encoder.json"))
     config.data.tokenizer = folder.string();
@@ -41,7 +42,9 @@ void take_vocabulary(ModelConfig& config, const fs::path& model, int64_t tokeniz
 
 void read_start(WeightSet& weights, const fs::path& model) {
   const TensorFolder tensors(find_model_folder(model));
-  WeightSet source(config_of(model));
+  const ModelConfig config = config_of(model);
+  require_not_quantized(config, model, "training");
+  WeightSet source(config);
   read_weights(source, {.names = tensors.names(),
                         .read = [&](const std::string& name, F32 into) { tensors.read(name, into); },
                         .where = model.string()});

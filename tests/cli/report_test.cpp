@@ -45,6 +45,13 @@ class Report : public ::testing::Test {
 const char* const kFigures[] = {"top-k-causal", "loss-parameters", "loss-flops-per-pass", "capacity", "learning-curves",
                                 "step-time",    "memory"};
 
+TEST_F(Report, a_run_counts_once_however_many_folders_hold_it) {
+  fs::copy(at("study"), at("again"), fs::copy_options::recursive);
+  const std::string twice = output_of({"report", at("study"), at("again"), at("study"), "--out", at("twice.html")});
+  const auto table = [](const std::string& said) { return said.substr(0, said.find("page: ")); };
+  EXPECT_EQ(table(twice), table(said_));
+}
+
 TEST_F(Report, writes_the_page_and_the_numbers_of_every_figure) {
   const std::string page = read_file(at("page.html"));
   for (const char* name : kFigures) {
