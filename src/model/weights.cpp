@@ -246,7 +246,7 @@ void Products::pack(const WeightSet& set, const FileMatrices& file) {
     for (const F32* part : parts) matrices.push_back(part->empty() ? file.find(set.name_of(*part)) : raw(*part));
     if (product.pack(matrices)) return;
     for (const F32* part : parts) names.push_back(set.name_of(*part));
-    fail_work("{}: {} not finite; the model is damaged, or its training diverged", file.where,
+    fail_work("{}: {} not finite, or no code of its format; the model is damaged, or its training diverged", file.where,
               names.size() == 1 ? names[0] + " is" : fmt::format("one of {} is", fmt::join(names, ", ")));
   });
 }
