@@ -242,10 +242,12 @@ void Products::pack(const Weights& weights) {
 void Products::pack(const WeightSet& set, const FileMatrices& file) {
   for_each_packed(set.weights(), [&](Product& product, std::initializer_list<const F32*> parts) {
     std::vector<RawMatrix> matrices;
+    std::vector<std::string> names;
     for (const F32* part : parts) matrices.push_back(part->empty() ? file.find(set.name_of(*part)) : raw(*part));
     if (product.pack(matrices)) return;
-    fail_work("{}: the weight {}{} holds numbers that are none; the model is damaged, or its training diverged",
-              file.where, set.name_of(**parts.begin()), parts.size() > 1 ? ", or one that is multiplied with it," : "");
+    for (const F32* part : parts) names.push_back(set.name_of(*part));
+    fail_work("{}: {} not finite, or no code of its format; the model is damaged, or its training diverged", file.where,
+              names.size() == 1 ? names[0] + " is" : fmt::format("one of {} is", fmt::join(names, ", ")));
   });
 }
 

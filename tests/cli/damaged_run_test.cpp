@@ -115,7 +115,7 @@ TEST_F(WrongModel, weights_that_are_not_finite) {
   const float bad = std::nanf("");
   std::memcpy(bytes.data() + data + (tensor.bytes.data() - first), &bad, sizeof bad);
   replace_file(file, bytes);
-  const Words words{run_.string(), "model.layers.2.mlp.up_proj.weight is not finite"};
+  const Words words{run_.string(), "model.layers.2.mlp.up_proj.weight", "is not finite"};
   wrong({"eval", run_.string(), "--path", trained_->text}, words, 1);
   wrong({"generate", run_.string(), "--prompt", "a"}, words, 1);
   wrong(resume_, words, 1);

@@ -123,7 +123,7 @@ TEST_F(Quantize, folders_that_are_damaged_are_told) {
     fs::resize_file(file, bytes.size() - 100);
     refused(arguments, {file.string(), "cut short"});
     replace_file(file, bytes.substr(0, bytes.size() - 7) + '\x80' + bytes.substr(bytes.size() - 6));
-    refused(arguments, {out_, "holds numbers that are none"}, 1);
+    refused(arguments, {out_, "is not finite"}, 1);
     replace_file(file, bytes);
   }
 }

@@ -183,14 +183,14 @@ TEST_F(Damaged, NumbersThatNoWriterWritesAreTold) {
   const size_t code = place(down) + 11, scale = place(down + "_scale") + 1;
   const std::string bytes = read_file(dir_ / "model.safetensors");
   set(code, char(0x80));
-  expect_says(down + " holds numbers that are none");
+  expect_says(down + " is not finite");
   replace_file(dir_ / "model.safetensors", bytes);
   set(scale, char(0xBF));  // below 0
   expect_says(down);
   replace_file(dir_ / "model.safetensors", bytes);
   set(place("model.layers.0.self_attn.k_proj.weight_scale") + 3, char(0x7F));
   set(place("model.layers.0.self_attn.k_proj.weight_scale") + 2, char(0xFF));
-  expect_says("model.layers.0.self_attn.q_proj.weight, or one that is multiplied with it");
+  expect_says("one of model.layers.0.self_attn.q_proj.weight, model.layers.0.self_attn.k_proj.weight");
 }
 
 TEST_F(Damaged, FilesThatAreCutOrChangedNeverCrash) {
