@@ -93,7 +93,7 @@ TEST(Sweep, killed_at_any_moment_it_leaves_the_same_records) {
   int kills = 0;
   for (; kills < 100; kills++) {
     Program program(study.sweep(study.out, {"--jobs", "2"}));
-    ::usleep(50'000 + random() % 400'000);
+    ::usleep(20'000 * (unsigned(kills) + 1) + random() % 40'000);  // ever later, so that it is killed early and late
     program.signal(kills % 3 == 0 ? SIGTERM : SIGKILL);
     const Ended ended = program.wait();
     ASSERT_TRUE(ended.signal != 0 || ended.code == 0 || ended.code == 128 + SIGTERM) << ended.out << ended.error;
