@@ -23,7 +23,7 @@ struct Lying {
 
   static std::vector<std::byte> shifted(const void* from, size_t count) {
     std::vector<std::byte> bytes(count + 1);
-    std::memcpy(bytes.data() + 1, from, count);
+    if (count > 0) std::memcpy(bytes.data() + 1, from, count);
     return bytes;
   }
   Lying(RawType type, Shape shape, const void* from, const void* scale = nullptr, size_t scale_bytes = 0)
