@@ -3,7 +3,9 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace isobath {
 
@@ -38,6 +40,16 @@ inline uint16_t f32_to_f16(float value) {
     h = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1)) >> 13;
   }
   return uint16_t(sign | h);
+}
+
+// `count` values of such a format that lie anywhere, aligned or not: widen<f16_to_f32>(to, from, count).
+template <float (*kWiden)(uint16_t)>
+void widen(float* to, const std::byte* from, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    uint16_t half;
+    std::memcpy(&half, from + 2 * i, sizeof half);
+    to[i] = kWiden(half);
+  }
 }
 
 }  // namespace isobath

@@ -19,15 +19,6 @@ void copy_bytes(float* into, const std::byte* from, int64_t count) {
   std::memcpy(into, from, size_t(count) * sizeof(float));
 }
 
-template <float (*kWiden)(uint16_t)>
-void widen(float* into, const std::byte* from, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    uint16_t h;
-    std::memcpy(&h, from + 2 * i, sizeof h);
-    into[i] = kWiden(h);
-  }
-}
-
 bool same_shape(const std::vector<int64_t>& stored, const Shape& expected) {
   if (int(stored.size()) != expected.rank()) return false;
   for (int i = 0; i < expected.rank(); i++)

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/new_folder.h"
 #include "cli/open_model.h"
 #include "cli/run_text.h"
 #include "cli/terminal.h"
@@ -71,15 +72,11 @@ int run_calibrate(const Arguments& a) {
                                : "is a dense model");
   require(config.has_causal_rule(), "{} was trained with causal = none and has no causal rule to calibrate", a.model);
   const std::vector<double> share = targets(a, config);
-  require(!fs::exists(fs::path(a.out) / "config.json"), "{} holds a model already; name another folder (--out)", a.out);
+  NewFolder out(a.out);
   const Corpus corpus = Corpus::load(a.path, loaded.tokenizer, a.split == "all" ? a.path : "");
   const int64_t T = a.context > 0 ? a.context : std::min<int64_t>(config.max_position_embeddings, 1024);
   require(T <= config.max_position_embeddings, "--context {} is longer than the model's {}", T,
           config.max_position_embeddings);
-  std::error_code error;
-  fs::create_directories(a.out, error);
-  require(!error, "cannot make the folder {}: {}; name another one (--out)", a.out, error.message());
-  require_writable(a.out);
 
   const std::unique_ptr<Model> model = with_offsets(*loaded.model);
   Evaluator evaluator(model->config(), a.split == "train" ? corpus.train : corpus.valid,
@@ -92,7 +89,8 @@ int run_calibrate(const Arguments& a) {
   const Calibration calibration =
       calibrate(*model, evaluator, share, a.windows, [&](int64_t done, int64_t of) { progress.update(done, of, ""); });
   progress.clear();
-  save_model(a.out, *model, loaded.tokenizer);
+  save_model(out.part(), *model, loaded.tokenizer);
+  out.appear();
   std::printf("%scalibrated: %s\n", result_text(calibration).c_str(), a.out.c_str());
   return 0;
 }

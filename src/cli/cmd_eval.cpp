@@ -57,6 +57,8 @@ int run_choices(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
   const int64_t T = a.text.context > 0 ? a.text.context : config.max_position_embeddings;
+  require(T <= config.max_position_embeddings, "--context {} is longer than the model's {}", T,
+          config.max_position_embeddings);
   Progress progress("question");
   nlohmann::json json;
   for (const Way& way : ways_of(config, a.by, a.model)) {

@@ -178,6 +178,10 @@ void print_json(const Statistics& statistics, const ModelConfig& config, std::sp
 
 EngineOptions options_of(const Arguments& a, int64_t prompts) {
   EngineOptions options = a.options;
+  require(
+      options.speculate == 0 || options.draft_depth < options.depth,
+      "--draft-depth {} is not below --depth {}: drafts must run fewer blocks; leave --speculate out, or name another",
+      options.draft_depth, options.depth);
   options.sequences = a.sequences > 0 ? std::min(a.sequences, prompts) : prompts;
   options.queue = prompts;
   options.max_rows = std::max(options.max_rows, options.sequences * (1 + options.speculate));  // nobody waits for rows
@@ -272,12 +276,14 @@ void add_generate(CLI::App& app, Run& run) {
   command
       ->add_option("--depth", a->options.depth, "added to the causal rule's logit: above 0 more compute, below 0 less")
       ->capture_default_str();
-  command
-      ->add_option("--speculate", a->options.speculate,
-                   "tokens that are drafted ahead without the routed blocks, then verified together; 0: none")
-      ->check(CLI::Range(int64_t{0}, kMostDrafts))
-      ->capture_default_str();
+  CLI::Option* speculate =
+      command
+          ->add_option("--speculate", a->options.speculate,
+                       "tokens that are drafted ahead without the routed blocks, then verified together; 0: none")
+          ->check(CLI::Range(int64_t{0}, kMostDrafts))
+          ->capture_default_str();
   command->add_option("--draft-depth", a->options.draft_depth, "--depth of drafts; -inf skips every routed block")
+      ->needs(speculate)
       ->capture_default_str();
   add_formats(*command, a->weights, a->kv);
   command->add_option("--kv-mb", a->kv_mb, "most megabytes of keys and values; 0: as many as the prompts may need")

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/held_out.h"
+#include "cli/new_folder.h"
 #include "cli/open_model.h"
 #include "cli/table_text.h"
 #include "cli/terminal.h"
@@ -26,51 +27,6 @@ constexpr const char* kFooter =
     "measured\n"
     "  isobath generate tiny-int8 --prompt 'In the beginning'\n"
     "Matrices are stored as `generate --weights` would round them; embedding, norms, routers and predictors stay fp32.";
-
-// A folder that appears under its name when it is whole. Destroyed before that: removed.
-class NewFolder {
- public:
-  explicit NewFolder(const fs::path& path) : path_(path) {
-    require(!path_.filename().empty() && path_.filename() != "." && path_.filename() != "..",
-            "--out {} is not the name of a new folder", path.string());
-    std::error_code error;
-    require(!fs::exists(path_, error) || (fs::is_directory(path_, error) && fs::is_empty(path_, error)),
-            "{} is there already; name another folder (--out)", path.string());
-    fs::create_directories(parent_folder(path_), error);
-    require(!error, "cannot make the folder {}: {}; name another one (--out)", path.string(), error.message());
-    require_writable(parent_folder(path_));
-    part_ = parent_folder(path_) / ("." + path_.filename().string() + ".part");
-  }
-  NewFolder(const NewFolder&) = delete;
-  ~NewFolder() {
-    std::error_code ignored;
-    fs::remove_all(part_, ignored);
-  }
-  // Where the files are written. What a killed process left there is removed.
-  const fs::path& part() {
-    std::error_code error;
-    fs::remove_all(part_, error);
-    fs::create_directory(part_, error);
-    if (error) fail_work("cannot make the folder {}: {}", part_.string(), error.message());
-    return part_;
-  }
-  void require_room(int64_t bytes) const {
-    std::error_code error;
-    const fs::space_info space = fs::space(parent_folder(path_), error);
-    require(error || space.available >= uintmax_t(bytes), "{}: the model takes {}, and {} are free; name another disk",
-            path_.string(), bytes_text(double(bytes)), bytes_text(double(space.available)));
-  }
-  void appear() {
-    sync_folder(part_);
-    std::error_code error;
-    fs::rename(part_, path_, error);
-    if (error) fail_work("cannot write {}: {}", path_.string(), error.message());
-    sync_folder(parent_folder(path_));
-  }
-
- private:
-  fs::path path_, part_;
-};
 
 int64_t tensor_bytes(const fs::path& folder) {
   const TensorFolder tensors(folder);

@@ -110,10 +110,11 @@ void print_plan(const Study& study, const std::vector<PlannedRun>& runs, const S
   }
   std::printf("%s%s%s\n\n%s\n", study.name.c_str(), study.title.empty() ? "" : ": ", study.title.c_str(),
               table_text(table).c_str());
+  const double at_once = double(std::min(options.jobs, thread_count() / options.threads));  // more jobs share the cores
   std::printf("%zu runs, %lld done; left: %.4g FLOPs, about %s with --jobs %lld on this machine (%.0f GFLOP/s)\n",
               status.runs.size(), static_cast<long long>(status.count(State::kDone)), flops,
-              duration_text(seconds / double(options.jobs)).c_str(), static_cast<long long>(options.jobs),
-              options.peak.fma_gflop_s * double(options.jobs));
+              duration_text(seconds / at_once).c_str(), static_cast<long long>(options.jobs),
+              options.peak.fma_gflop_s * at_once);
 }
 
 int print_result(const Study& study, const std::vector<PlannedRun>& runs, const SweepStatus& status,
@@ -151,7 +152,10 @@ SweepOptions options_of(const Arguments& a, const Study& study) {
 int run_sweep_command(const Arguments& a) {
   Study study = read_study(a.study);
   if (!a.path.empty()) study.base.data.path = a.path;
-  if (!a.after.empty()) study.after = read_records(a.after).records;
+  if (!a.after.empty()) {
+    study.after = read_records(a.after).records;
+    require(!study.after.empty(), "--after {}: no records of a study there", a.after);
+  }
   const Tokenizer tokenizer = Tokenizer::load(study.base.data.tokenizer);
   const std::vector<PlannedRun> runs = plan_study(study, tokenizer);
   SweepOptions options = options_of(a, study);
@@ -206,7 +210,7 @@ void add_sweep(CLI::App& app, Run& run) {
       ->capture_default_str();
   command->add_option("--only", a->only, "part I of N: every N-th run, counted from the I-th")->capture_default_str();
   command->add_flag("--dry-run", a->dry_run, "print runs, FLOPs and predicted time; start nothing");
-  command->add_option("--peak", a->peak_gflops, "the machine's GFLOP/s fp32; 0: measured at the start")
+  command->add_option("--peak", a->peak_gflops, "GFLOP/s fp32 of the threads in use; 0: measured at the start")
       ->check(not_negative)
       ->check(finite)
       ->capture_default_str();

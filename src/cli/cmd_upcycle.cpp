@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/flags.h"
+#include "cli/new_folder.h"
 #include "cli/open_model.h"
 #include "cli/run_text.h"
 #include "model/config_unused.h"
@@ -35,13 +36,10 @@ int run_upcycle(const Arguments& a) {
   options.model.routing.topology = Topology::kJoint;
   a.flags.apply(options);
   check_unused(options.model);
-  require(!fs::exists(fs::path(a.out) / "config.json"), "{} holds a model already; name another folder (--out)", a.out);
+  NewFolder out(a.out);
   const std::unique_ptr<Model> model = upcycle(*loaded.model, options.model.routing, a.seed);
-  std::error_code error;
-  fs::create_directories(a.out, error);
-  require(!error, "cannot make the folder {}: {}; name another one (--out)", a.out, error.message());
-  require_writable(a.out);
-  save_model(a.out, *model, loaded.tokenizer);
+  save_model(out.part(), *model, loaded.tokenizer);
+  out.appear();
   std::printf("%s\nupcycled: %s\ntrain it with: isobath train --from %s --capacity-anneal 0.5 --path TEXT --steps N\n",
               routing_text(model->config()).c_str(), a.out.c_str(), a.out.c_str());
   return 0;

@@ -117,6 +117,9 @@ void read_head(Study& study, const TomlFile& file) {
       require(study.budgets.empty(), "{}: expected budgets in flops or in tokens, not both", place);
       study.budgets = numbers_of<double>(value, place, key == "flops" ? "study.flops" : "study.tokens");
       study.in_tokens = key == "tokens";
+      for (const double budget : study.budgets)
+        require(!study.in_tokens || budget < 1e15, "{}: study.tokens is {:.3g}, expected less than 1e15", place,
+                budget);
     } else if (key == "seeds")
       study.seeds = numbers_of<uint64_t>(value, place, "study.seeds");
     else if (key == "parameters")

@@ -22,15 +22,6 @@ constexpr int64_t kTile = 256;  // k of a panel that are turned at a time: 32 KB
 // Where column i of 32 stands among 32 values in pairs.
 int64_t paired(int64_t i) { return i < kPanel / 2 ? 2 * i : 2 * (i - kPanel / 2) + 1; }
 
-template <float (*kWiden)(uint16_t)>
-void widen(float* to, const std::byte* from, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    uint16_t half;
-    std::memcpy(&half, from + 2 * i, sizeof half);
-    to[i] = kWiden(half);
-  }
-}
-
 // Row n of a panel's rows, wherever its part lies; none where the matrix has ended.
 struct RawRow {
   RawType type = RawType::kF32;

@@ -66,7 +66,8 @@ TEST(Calibrate, refuses_what_has_no_rule_and_folders_in_use) {
   refused(experts, {"--out", free}, "has experts but no routed block");
   expect_in(run({"generate", experts, "--prompt", "the", "--max-tokens", "5"}).error, "no-op choices ");
   output_of({"train", work.config, "--out", bce, "--peak", "100", "--quiet"});
-  refused(bce, {"--out", (fs::path(bce) / "latest").string()}, "holds a model already");
+  refused(bce, {"--out", (fs::path(bce) / "latest").string()}, "is there already");
+  refused(bce, {"--out", bce}, "is there already");  // its checkpoints would be taken instead
   refused(bce, {"--out", free, "--share", "0.1,0.2,0.3"}, "--share has 3 values");
   refused(bce, {"--out", free, "--share", "1.5"}, "--share is 1.5");
 }

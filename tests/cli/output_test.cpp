@@ -38,7 +38,8 @@ TEST_F(Printed, answers_to_multiple_choice) {
   }
   wrong({"eval", run_.string()}, {"--path", "--choices"});
   wrong({"eval", run_.string(), "--choices", file, "--path", trained_->text}, {"--choices", "--path"});
-  wrong({"eval", run_.string(), "--choices", file, "--context", "100000"}, {"100000 tokens"});
+  wrong({"eval", run_.string(), "--choices", file, "--windows", "1"}, {"--windows", "--choices"});
+  wrong({"eval", run_.string(), "--choices", file, "--context", "100000"}, {"--context 100000 is longer"});
 }
 
 TEST_F(Printed, generation_with_its_statistics) {

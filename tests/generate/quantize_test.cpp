@@ -19,20 +19,9 @@ using namespace testing;
 
 constexpr WeightFormat kQuantized[] = {WeightFormat::kBf16, WeightFormat::kInt8};
 
-std::vector<Request> some_requests() {
-  std::vector<Request> requests;
-  for (uint64_t b = 0; b < 2; b++)
-    requests.push_back({.prompt = random_prompt(9 + 8 * int64_t(b), b),
-                        .max_tokens = 8,
-                        .stop_at_eos = false,
-                        .sampling = {.seed = b},
-                        .sequence_id = int64_t(b)});
-  return requests;
-}
-
 std::vector<Traced> answers(const Model& model, std::optional<WeightFormat> format = {}) {
   Engine engine(model, Tokenizer::bytes(), {.sequences = 2, .weights = format});
-  return run_traced(engine, some_requests());
+  return run_traced(engine, drawn_requests(2));
 }
 
 void expect_same_answers(const std::vector<Traced>& got, const std::vector<Traced>& want, const std::string& what) {
@@ -82,7 +71,7 @@ TEST(Quantize, EngineOfAMappedModelIsThatOfOneInMemory) {
       Engine engine(*mapped.model, Tokenizer::bytes(), {.sequences = 2, .weights = format});
       forget_packed_weights(*mapped.model);  // nor needs it the file any more
       fs::remove(folder / "never there");
-      expect_same_answers(run_traced(engine, some_requests()), answers(*model, format), std::string(name_of(format)));
+      expect_same_answers(run_traced(engine, drawn_requests(2)), answers(*model, format), std::string(name_of(format)));
     }
   }
 }

@@ -99,6 +99,18 @@ inline std::vector<int32_t> random_prompt(int64_t n, uint64_t seed) {
   return ids;
 }
 
+// Prompts of several lengths, eight drawn tokens each.
+inline std::vector<Request> drawn_requests(uint64_t count) {
+  std::vector<Request> requests;
+  for (uint64_t b = 0; b < count; b++)
+    requests.push_back({.prompt = random_prompt(9 + 8 * int64_t(b), b),
+                        .max_tokens = 8,
+                        .stop_at_eos = false,
+                        .sampling = {.seed = b},
+                        .sequence_id = int64_t(b)});
+  return requests;
+}
+
 struct Uncached {
   std::vector<std::vector<int32_t>> routed;  // positions, per layer
   Buffer logits;                             // (T,V)

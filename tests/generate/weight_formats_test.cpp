@@ -6,17 +6,6 @@ namespace {
 
 using namespace testing;
 
-std::vector<Request> some_requests() {
-  std::vector<Request> requests;
-  for (uint64_t b = 0; b < 3; b++)
-    requests.push_back({.prompt = random_prompt(9 + 8 * int64_t(b), b),
-                        .max_tokens = 8,
-                        .stop_at_eos = false,
-                        .sampling = {.seed = b},
-                        .sequence_id = int64_t(b)});
-  return requests;
-}
-
 bool is_packed(Kind kind) { return kind == Kind::kMatrix || kind == Kind::kOutput; }
 
 // What bf16 does to a model is that its matrices are rounded: routers, norms and the embedding keep their bits.
@@ -29,7 +18,7 @@ TEST(WeightFormats, Bf16IsTheModelWithRoundedMatrices) {
         w[j] = to_f32(to_stored<Bf16>(w[j]));
     }
     Engine engine(*model, Tokenizer::bytes(), {.sequences = 3, .max_rows = 11, .weights = WeightFormat::kBf16});
-    const auto requests = some_requests();
+    const auto requests = drawn_requests(3);
     const std::vector<Traced> traces = run_traced(engine, requests);
     for (size_t b = 0; b < 3; b++) expect_equals_uncached(*rounded, traces[b], 0, requests[b].sequence_id);
   }
@@ -37,7 +26,7 @@ TEST(WeightFormats, Bf16IsTheModelWithRoundedMatrices) {
 
 TEST(WeightFormats, AnswersDoNotDependOnTheBatch) {
   const auto model = tiny_model(tiny_config());
-  const auto requests = some_requests();
+  const auto requests = drawn_requests(3);
   for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kInt8}) {
     Engine together(*model, Tokenizer::bytes(), {.sequences = 3, .max_rows = 20, .weights = format});
     Engine alone(*model, Tokenizer::bytes(), {.weights = format});

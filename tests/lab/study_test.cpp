@@ -105,6 +105,7 @@ TEST(Study, budgets_may_be_tokens) {
   expect_in(refusal(kHead + "[[variant]]\nname = \"x\"\ntrain.tokens = 5\n"),
             "train.tokens is not an option of a study");
   expect_in(refusal("[study]\nflops = 1e9\ntokens = 1e6\n"), "flops or in tokens, not both");
+  expect_in(refusal("[study]\ntokens = 1e30\n"), "toml:2: study.tokens is 1e+30");
 }
 
 TEST(Study, parts_make_up_the_whole) {
