@@ -67,7 +67,9 @@ TEST_F(WrongModel, a_run_folder_moved_while_it_trains) {
   Arguments arguments = trained_->train({"--steps", "1000000", "--save-every", "50"});
   arguments[3] = out.string();
   Program program(arguments);
-  while (program.running() && !fs::exists(out / "latest")) ::usleep(500);
+  // Until the second one is whole: the first has then been written to its end, link and all.
+  std::error_code none;
+  while (program.running() && fs::read_symlink(out / "latest", none).filename() <= "step-00000050") ::usleep(500);
   fs::rename(out, moved);
   const Ended ended = program.wait();
   expect_failure(ended, 1, {"moving: the folder was moved or removed", "the last checkpoint was"});
