@@ -42,8 +42,9 @@ class Report : public ::testing::Test {
   static inline std::string said_;
 };
 
-const char* const kFigures[] = {"top-k-causal", "loss-parameters", "loss-flops-per-pass", "capacity", "learning-curves",
-                                "step-time",    "memory"};
+const char* const kFigures[] = {"top-k-causal", "loss-parameters", "loss-flops-per-pass",
+                                "capacity",     "learning-curves", "step-time",
+                                "memory",       "agreement"};
 
 TEST_F(Report, a_run_counts_once_however_many_folders_hold_it) {
   fs::copy(at("study"), at("again"), fs::copy_options::recursive);
