@@ -18,6 +18,7 @@ test: ## build everything and run all tests
 	@$(configure)
 	@$(build)
 	@ctest --preset release --parallel $(JOBS)
+	@tools/skipped_tests
 
 bench: ## measure every op, and training steps, against the machine's own peak
 	@tools/setup build

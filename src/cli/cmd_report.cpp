@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <fstream>
 
 #include "base/error.h"
 #include "cli/command.h"
@@ -22,8 +23,20 @@ constexpr const char* kFooter =
     "figures\n"
     "Each figure of the page can be saved as SVG, PNG or CSV from the page.";
 
+// A slip of the hand must not cost a file that is no page.
+void require_page_or_none(const fs::path& path) {
+  std::error_code error;
+  require(!path.filename().empty() && !fs::is_directory(path, error), "--out '{}' is not the name of a page",
+          path.string());
+  if (!fs::exists(path, error)) return;
+  std::string start(9, ' ');
+  std::ifstream(path, std::ios::binary).read(start.data(), std::streamsize(start.size()));
+  require(start == "<!DOCTYPE", "{} is there and is no page; name another file (--out)", path.string());
+}
+
 int run_report(const Arguments& a) {
   require_writable(parent_folder(a.out));
+  require_page_or_none(a.out);
   std::vector<std::string> warnings;
   const StudyReport report = gather_report({a.folders.begin(), a.folders.end()}, warnings);
   for (const std::string& warning : warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());

@@ -159,6 +159,9 @@ int run_sweep_command(const Arguments& a) {
   const Tokenizer tokenizer = Tokenizer::load(study.base.data.tokenizer);
   const std::vector<PlannedRun> runs = plan_study(study, tokenizer);
   SweepOptions options = options_of(a, study);
+  for (const char* other : {"latest", "metrics.jsonl", "config.json"})
+    require(!fs::exists(options.out / other), "{} is the folder of a run or a model; name another one (--out)",
+            options.out.string());
   if (a.dry_run) {
     print_plan(study, runs, options);
     return 0;

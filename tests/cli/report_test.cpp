@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "cli_support.h"
+#include "wrong_input.h"
 
 namespace isobath {
 namespace {
@@ -45,6 +45,14 @@ class Report : public ::testing::Test {
 const char* const kFigures[] = {"top-k-causal", "loss-parameters", "loss-flops-per-pass",
                                 "capacity",     "learning-curves", "step-time",
                                 "memory",       "agreement"};
+
+TEST_F(Report, writes_over_pages_only) {
+  work_->write("mine.txt", "not a page\n");
+  expect_failure(run({"report", at("study"), "--out", at("mine.txt")}), 2, {"is there and is no page"});
+  EXPECT_EQ(read_file(at("mine.txt")), "not a page\n");
+  expect_failure(run({"report", at("study"), "--out", at("study")}), 2, {"is not the name of a page"});
+  output_of({"report", at("study"), "--out", at("page.html")});
+}
 
 TEST_F(Report, a_run_counts_once_however_many_folders_hold_it) {
   fs::copy(at("study"), at("again"), fs::copy_options::recursive);

@@ -137,6 +137,21 @@ TEST(Sweep, a_damaged_record_is_named_and_its_run_repeated) {
   EXPECT_EQ(results_in(study.out), before);
 }
 
+TEST(Sweep, keeps_away_from_runs_and_models) {
+  const Study study;
+  for (const char* other : {"metrics.jsonl", "config.json"}) {
+    const std::string folder = (study.dir / (std::string("of-") + other)).string();
+    fs::create_directories(folder);
+    replace_file(fs::path(folder) / other, "{}\n");
+    const Ended ended = run(study.sweep(folder));
+    EXPECT_EQ(ended.code, 2);
+    expect_in(ended.error, "is the folder of a run or a model");
+  }
+  Arguments lost = study.sweep(study.out);
+  lost.insert(lost.end(), {"--after", (study.dir / "nowhere").string()});
+  expect_in(run(lost).error, "no records of a study there");
+}
+
 TEST(Sweep, failed_runs_are_told_at_the_end_and_by_the_exit_code) {
   Study study;
   study.file = study.write("2e9", "[[variant]]\nname = \"diverges\"\ntrain.learning_rate = 1e30\ntrain.clip = 0\n");

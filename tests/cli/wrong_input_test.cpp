@@ -211,7 +211,7 @@ TEST_F(WrongModel, generation) {
   generate({"--max-tokens", "0"}, {"max_tokens", "0"});
   generate({"--depth", "nan"}, {"depth"});
   generate({"--stop", ""}, {"stop"});
-  generate({"--speculate", "2", "--draft-depth", "0"}, {"draft_depth", "0"});
+  generate({"--speculate", "2", "--draft-depth", "0"}, {"--draft-depth", "0"});
   generate({"--speculate", "-1"}, {"--speculate", "-1"});
   generate({"--speculate", "9223372036854775807"}, {"--speculate", "64"});
   generate({"--seed", "-1"}, {"--seed", "-1"});
