@@ -21,7 +21,8 @@ using State = RunStatus::State;
 using Clock = std::chrono::steady_clock;
 
 struct Arguments {
-  std::string study, path, out, after, only = "1/1";
+  std::string study, path, out, only = "1/1";
+  std::vector<std::string> after;
   int64_t jobs = 1;
   double peak_gflops = 0;
   bool dry_run = false;
@@ -93,7 +94,7 @@ class SweepText {
 };
 
 void print_plan(const Study& study, const std::vector<PlannedRun>& runs, const SweepOptions& options) {
-  const SweepStatus status = sweep_status(runs, options);
+  const SweepStatus status = sweep_status(study, runs, options);
   HtmlTable table;
   table.head = {"run", "", "parameters", "FLOPs/token", "of dense", "steps", "tokens", "FLOPs", "time", "state"};
   double seconds = 0, flops = 0;
@@ -103,7 +104,10 @@ void print_plan(const Study& study, const std::vector<PlannedRun>& runs, const S
     table.rows.push_back({run.label(), run.name, with_letter(double(run.parameters)), with_letter(run.flops_per_token),
                           fmt::format("{:.1f}%", 100 * run.flops_per_token / run.dense_flops_per_token),
                           std::to_string(run.budget.steps), with_letter(double(run.tokens())),
-                          fmt::format("{:.4e}", run.budget.flops), duration_text(time), s.before ? "done" : ""});
+                          fmt::format("{:.4e}", run.budget.flops), duration_text(time),
+                          s.taken    ? "in --after"
+                          : s.before ? "done"
+                                     : ""});
     if (s.before) continue;
     seconds += time;
     flops += run.budget.flops;
@@ -152,9 +156,12 @@ SweepOptions options_of(const Arguments& a, const Study& study) {
 int run_sweep_command(const Arguments& a) {
   Study study = read_study(a.study);
   if (!a.path.empty()) study.base.data.path = a.path;
-  if (!a.after.empty()) {
-    study.after = read_records(a.after).records;
-    require(!study.after.empty(), "--after {}: no records of a study there", a.after);
+  for (const std::string& folder : a.after) {
+    const Records earlier = read_records(folder);
+    require(!earlier.records.empty(), "--after {}: no records of a study there", folder);
+    for (const std::string& fault : earlier.faults)
+      std::fprintf(stderr, "warning: %s; it is left out\n", fault.c_str());
+    study.after.insert(study.after.end(), earlier.records.begin(), earlier.records.end());
   }
   const Tokenizer tokenizer = Tokenizer::load(study.base.data.tokenizer);
   const std::vector<PlannedRun> runs = plan_study(study, tokenizer);
@@ -162,12 +169,13 @@ int run_sweep_command(const Arguments& a) {
   for (const char* other : {"latest", "metrics.jsonl", "config.json"})
     require(!fs::exists(options.out / other), "{} is the folder of a run or a model; name another one (--out)",
             options.out.string());
+  if (!study.base.data.path.empty())
+    options.corpus = Corpus::load(study.base.data.path, tokenizer, study.base.data.valid_path).hash;
   if (a.dry_run) {
     print_plan(study, runs, options);
     return 0;
   }
   require(!study.base.data.path.empty(), "data.path is missing: name a text file or folder (--path)");
-  options.corpus = Corpus::load(study.base.data.path, tokenizer, study.base.data.valid_path).hash;
 
   catch_signals();
   SweepText text(study.name, options.out);
@@ -186,10 +194,14 @@ int run_sweep_command(const Arguments& a) {
     told = Clock::now();
     for (const std::string& line : text.lines(s)) std::fprintf(stderr, "%s\n", line.c_str());
   };
-  for (const std::string& fault : sweep_status(runs, options).faults)
+  for (const std::string& fault : sweep_status(study, runs, options).faults)
     std::fprintf(stderr, "warning: %s; its run is repeated\n", fault.c_str());
   const SweepStatus status = run_sweep(study, runs, options, {change, tick, interrupted});
   live.clear();
+  if (const auto taken =
+          std::count_if(status.runs.begin(), status.runs.end(), [](const RunStatus& r) { return r.taken; }))
+    std::printf("%lld runs were trained by an earlier study (--after); their records are taken from it\n",
+                static_cast<long long>(taken));
   if (status.strangers > 0)
     std::printf("%lld records are of runs that the study no longer has; they stay\n",
                 static_cast<long long>(status.strangers));
@@ -206,7 +218,11 @@ void add_sweep(CLI::App& app, Run& run) {
       ->add_option("study", a->study, "TOML file with [study], [[size]], [[variant]], [grid] and a config's sections")
       ->required();
   command->add_option("--path", a->path, "training text, instead of the study's data.path");
-  command->add_option("--after", a->after, "folder of an earlier study, for rules that look for the best of it");
+  command
+      ->add_option("--after", a->after,
+                   "folder of an earlier study, for rules that look for the best of it; runs that it has are not "
+                   "repeated; may be given several times")
+      ->allow_extra_args(false);
   command->add_option("--out", a->out, "folder of the records; empty: runs/ and the study's name");
   command->add_option("--jobs", a->jobs, "runs at a time; the cores are split among them")
       ->check(CLI::Range(int64_t{1}, int64_t{1024}))

@@ -142,12 +142,8 @@ Json make_record(const Study& study, const PlannedRun& run, const fs::path& metr
     fail_work("{}: the run did not end", metrics.string());
   const Json &last = told.steps.back(), &evaluation = told.evaluations.back();
   Json record{{"format", kFormat},
-              {"study", study.name},
               {"run", run.name},
               {"recipe", run.recipe},
-              {"variant", run.variant},
-              {"size", run.size},
-              {"grid", run.grid},
               {"changed", run.changed},
               {"seed", run.config.train.seed},
               {"parameters", run.parameters},
@@ -162,6 +158,14 @@ Json make_record(const Study& study, const PlannedRun& run, const fs::path& metr
               {"corpus", fmt::format("{:016x}", measure.corpus)},
               {"measured", measured(told, measure)}};
   if (evaluation.contains("causal")) record["causal"] = evaluation["causal"];
+  return record_of_study(study, run, std::move(record));
+}
+
+Json record_of_study(const Study& study, const PlannedRun& run, Json record) {
+  record["study"] = study.name;
+  record["variant"] = run.variant;
+  record["size"] = run.size;
+  record["grid"] = run.grid;
   return record;
 }
 

@@ -34,6 +34,9 @@ struct RunMeasure {
 nlohmann::json make_record(const Study& study, const PlannedRun& run, const fs::path& metrics,
                            const RunMeasure& measure);
 
+// The same run as another study has it, with this one's names for it.
+nlohmann::json record_of_study(const Study& study, const PlannedRun& run, nlohmann::json record);
+
 // How often the causal rule chooses as top-k does: the mean over the routed sections of an evaluation by top-k. None
 // where nothing is routed or there is no such rule.
 std::optional<double> causal_agreement(const nlohmann::json& top_k);

@@ -17,8 +17,8 @@
 // Rules in the place of shapes: [study] parameters = [1e5, 2e5] makes a size of each number; flops_as = "dense" in a
 // variant gives it the depth at which it has the FLOPs per forward pass of that variant at the same size, and
 // flops_as = "best dense" those of the dense model that did best at the same budget in an earlier study, whose width it
-// takes (the paper's recipe). [study] learning_rates = "best" takes the rates of an earlier study, by width and
-// variant.
+// takes (the paper's recipe). [study] learning_rates = "best" takes the rates of an earlier study, by budget, width
+// and variant.
 //
 // The list is a function of the file alone. Seeds change slowest, so that a study that was stopped early holds whole
 // comparisons; then budgets, sizes, the grid, variants.
@@ -58,7 +58,7 @@ struct Study {
   std::vector<uint64_t> seeds{1};
   bool keep_checkpoints = false;
   bool best_rates = false;            // learning rates: those that did best in the study that went before
-  std::vector<nlohmann::json> after;  // its records (lab/study_after.h); not of the file
+  std::vector<nlohmann::json> after;  // records of earlier studies (lab/study_after.h); not of the file
   RunConfig base;
   std::vector<StudyPoint> sizes, variants;
   std::vector<std::vector<StudyPoint>> grid;  // by key

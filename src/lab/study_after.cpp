@@ -1,5 +1,9 @@
 #include "lab/study_after.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "base/error.h"
 #include "lab/summary.h"
 
@@ -47,16 +51,27 @@ void take_model(RunConfig& config, const Json& record) {
   for (const auto& [key, value] : model.items()) set_option(config, "model", key, value, "record");
 }
 
-double best_rate(const std::vector<Json>& records, int64_t width, const std::string& variant) {
-  const Json* best = best_of(records, [&](const Json& r) {
+double best_rate(const std::vector<Json>& records, double budget, int64_t width, const std::string& variant) {
+  const auto fits = [&](const Json& r) {
     return r["variant"] == variant && option_of<int64_t>(r, "model", "hidden_size", ModelConfig().hidden_size) == width;
-  });
+  };
+  const auto distance = [&](const Json& r) { return std::abs(std::log(r["budget"].get<double>() / budget)); };
+  double nearest = std::numeric_limits<double>::infinity();
+  for (const Json& r : records)
+    if (fits(r)) nearest = std::min(nearest, distance(r));
+  const Json* best = best_of(records, [&](const Json& r) { return fits(r) && distance(r) == nearest; });
   require(
       best != nullptr,
       "there is no model of width {} and variant '{}' among {} records; name the folder of a study of learning rates "
       "(--after)",
       width, variant, records.size());
   return option_of(*best, "train", "learning_rate", 0.0);
+}
+
+const Json* trained_before(const std::vector<Json>& records, const std::string& run, uint64_t corpus) {
+  for (const Json& r : records)
+    if (r["run"] == run && r["corpus"] == fmt::format("{:016x}", corpus)) return &r;
+  return nullptr;
 }
 
 }  // namespace isobath

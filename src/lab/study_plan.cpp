@@ -70,7 +70,7 @@ class Planner {
       c.train.flops = budget;
     c.train.seed = seed;
     if (study_.best_rates)
-      c.train.learning_rate = best_rate(study_.after, c.model.hidden_size, name_of_variant(points));
+      c.train.learning_rate = best_rate(study_.after, budget, c.model.hidden_size, name_of_variant(points));
     return c;
   }
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/process.h"
 #include "checkpoint/checkpoints.h"
+#include "lab/study_after.h"
 
 namespace isobath {
 namespace {
@@ -47,13 +48,17 @@ class Sweep {
         const SweepObserver& observer)
       : study_(study), all_(runs), options_(options), observer_(observer) {
     lock_ = lock_patiently(made(options.out / (".sweep" + suffix())));
-    status_ = sweep_status(runs, options);
+    status_ = sweep_status(study, runs, options);
     for (const Json& record : read_records(options.out).records) {
       if (record["corpus"] != fmt::format("{:016x}", options.corpus))
         fail("{}: the record of run {} is of another text; name another folder (--out)", options.out.string(),
              record["run"].get<std::string>());
       records_.emplace(record["run"].get<std::string>(), record);
     }
+    for (const RunStatus& run : status_.runs)
+      if (run.taken)
+        records_.emplace(run.run->name,
+                         record_of_study(study, *run.run, *trained_before(study.after, run.run->name, options.corpus)));
     made(options.out / "runs");
     for (const RunStatus& run : status_.runs)
       if (run.state == State::kDone) drop(*run.run);
@@ -230,7 +235,7 @@ double SweepStatus::flops_done_now() const {
   return done;
 }
 
-SweepStatus sweep_status(const std::vector<PlannedRun>& runs, const SweepOptions& options) {
+SweepStatus sweep_status(const Study& study, const std::vector<PlannedRun>& runs, const SweepOptions& options) {
   const Records records = read_records(options.out);
   SweepStatus status;
   status.faults = records.faults;
@@ -238,7 +243,10 @@ SweepStatus sweep_status(const std::vector<PlannedRun>& runs, const SweepOptions
     if (!options.part.holds(i)) continue;
     RunStatus run;
     run.run = &runs[i];
-    run.before = records.find(runs[i].name) != nullptr;
+    const bool here = records.find(runs[i].name) != nullptr;
+    run.taken =
+        !here && !study.keep_checkpoints && trained_before(study.after, runs[i].name, options.corpus) != nullptr;
+    run.before = here || run.taken;
     if (run.before) run.state = State::kDone;
     status.runs.push_back(run);
   }

@@ -6,6 +6,8 @@
 //
 // A run whose record is there is not repeated; one that was killed goes on from its last checkpoint, to the bit. So a
 // study that was stopped at any moment and started again has the records of an undisturbed one, all but `measured`.
+// Runs that an earlier study (study.after) has trained on the same text are taken from it, unless checkpoints are
+// wanted.
 #pragma once
 
 #include <functional>
@@ -23,7 +25,7 @@ struct SweepOptions {
   int64_t jobs = 1;
   int64_t threads = 1;  // of each job
   MachinePeak peak{};   // of one job's threads
-  uint64_t corpus = 0;  // hash
+  uint64_t corpus = 0;  // hash; 0: none is named yet
 };
 
 struct RunStatus {
@@ -33,6 +35,7 @@ struct RunStatus {
   RunProgress progress;
   double already = 0;   // FLOPs that were spent when this sweep took it up
   bool before = false;  // done when the sweep began
+  bool taken = false;   // ... by an earlier study
   std::string error;    // of a failure
 };
 
@@ -56,6 +59,6 @@ SweepStatus run_sweep(const Study& study, const std::vector<PlannedRun>& runs, c
                       const SweepObserver& observer);
 
 // What would be run: nothing is started or written.
-SweepStatus sweep_status(const std::vector<PlannedRun>& runs, const SweepOptions& options);
+SweepStatus sweep_status(const Study& study, const std::vector<PlannedRun>& runs, const SweepOptions& options);
 
 }  // namespace isobath

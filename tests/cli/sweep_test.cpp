@@ -137,6 +137,45 @@ TEST(Sweep, a_damaged_record_is_named_and_its_run_repeated) {
   EXPECT_EQ(results_in(study.out), before);
 }
 
+TEST(Sweep, what_an_earlier_study_has_trained_is_not_repeated) {
+  Study study;
+  const std::string earlier = (study.dir / "earlier").string();
+  output_of(study.sweep(earlier));
+  study.file = study.write("2e9", "[[variant]]\nname = \"half\"\nrouting.capacity = 0.5\n");
+  const Arguments after{"--after", earlier};
+  Arguments dry = study.sweep(study.out, after);
+  dry.push_back("--dry-run");
+  expect_in(output_of(dry), "6 runs, 4 done");
+  const std::string said = output_of(study.sweep(study.out, after));
+  expect_in(said, "4 runs were trained by an earlier study");
+  EXPECT_EQ(said.find("done    joint"), std::string::npos);
+  expect_in(said, "6 of 6 runs done");
+  const auto taken = results_in(study.out), whole = results_in(earlier);
+  ASSERT_EQ(taken.size(), 6u);
+  EXPECT_EQ(taken[0], whole[0]);
+  EXPECT_EQ(taken[4], whole[3]) << "in the order of this study";
+
+  // Its own names for them: the earlier study calls the same run otherwise.
+  study.file = study.write("2e9");
+  std::string text = read_file(study.file);
+  text.replace(text.rfind("\"joint\""), 7, "\"routed\"");
+  replace_file(study.file, text);
+  const std::string renamed = (study.dir / "renamed").string();
+  output_of(study.sweep(renamed, {"--after", earlier, "--after", study.out}));
+  EXPECT_EQ(results_in(renamed)[1]["variant"], "routed");
+  EXPECT_EQ(results_in(renamed)[1]["run"], whole[1]["run"]);
+
+  // Not of another text, and not where checkpoints are wanted.
+  const std::string other = study.dir.write("other.txt", synthetic_text(130)).string();
+  EXPECT_EQ(run({"sweep", study.file, "--path", other, "--out", (study.dir / "other").string(), "--peak", "100",
+                 "--after", earlier, "--dry-run"})
+                .out.find("in --after"),
+            std::string::npos);
+  text.replace(text.find("seeds"), 0, "keep_checkpoints = true\n");
+  replace_file(study.file, text);
+  expect_in(output_of(study.sweep((study.dir / "kept").string(), {"--after", earlier, "--dry-run"})), "4 runs, 0 done");
+}
+
 TEST(Sweep, keeps_away_from_runs_and_models) {
   const Study study;
   for (const char* other : {"metrics.jsonl", "config.json"}) {

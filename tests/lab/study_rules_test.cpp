@@ -89,10 +89,10 @@ TEST(After, the_best_by_the_mean_of_its_seeds) {
       record("dense", 48, 1e-3, 2.9, true, 2), record("joint", 32, 1e-3, 1.0, false),
       record("joint", 32, 2e-3, 0.9, false),   record("joint", 48, 4e-3, 0.1, false)};
   EXPECT_EQ(best_dense(records, 1e12)["recipe"], "dense 32 0.001");
-  EXPECT_EQ(best_rate(records, 32, "joint"), 2e-3);
-  EXPECT_EQ(best_rate(records, 48, "joint"), 4e-3);
+  EXPECT_EQ(best_rate(records, 1e12, 32, "joint"), 2e-3);
+  EXPECT_EQ(best_rate(records, 1e12, 48, "joint"), 4e-3);
   expect_in(error_of([&] { best_dense(records, 2e12); }).what(), "--after");
-  expect_in(error_of([&] { best_rate(records, 64, "joint"); }).what(), "width 64");
+  expect_in(error_of([&] { best_rate(records, 1e12, 64, "joint"); }).what(), "width 64");
   RunConfig c;
   c.model.num_attention_heads = 7;
   c.model.routing.every = 3;
@@ -101,6 +101,19 @@ TEST(After, the_best_by_the_mean_of_its_seeds) {
   EXPECT_EQ(c.model.routing.every, 3);
   EXPECT_EQ(c.model.hidden_size, 48);
   EXPECT_EQ(c.model.num_hidden_layers, 3);
+}
+
+TEST(After, the_rate_is_of_the_nearest_budget) {
+  std::vector<nlohmann::json> records{record("dense", 32, 8e-3, 2.0, true), record("dense", 32, 4e-3, 2.1, true),
+                                      record("dense", 32, 8e-3, 1.6, true), record("dense", 32, 4e-3, 1.5, true)};
+  for (size_t i = 2; i < 4; i++) {
+    records[i]["budget"] = 1e13;
+    records[i]["recipe"] = records[i]["recipe"].get<std::string>() + ", longer";
+  }
+  EXPECT_EQ(best_rate(records, 1e12, 32, "dense"), 8e-3) << "not the lowest loss of all budgets";
+  EXPECT_EQ(best_rate(records, 1e13, 32, "dense"), 4e-3);
+  EXPECT_EQ(best_rate(records, 3e12, 32, "dense"), 8e-3) << "3 times and 3.3 times";
+  EXPECT_EQ(best_rate(records, 1e15, 32, "dense"), 4e-3);
 }
 
 TEST(After, a_study_takes_width_flops_and_rate_from_it) {
