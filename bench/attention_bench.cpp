@@ -90,7 +90,7 @@ void decode(benchmark::State& state) {
 }
 
 void sizes(benchmark::internal::Benchmark* b) {
-  for (const int n : {256, 1024, 4096}) b->Args({n, 64});
+  for (const int n : {128, 256, 1024, 4096}) b->Args({n, 64});
   b->Args({1024, 32})->Args({1024, 128})->Args({8192, 64});
   b->UseRealTime()->Unit(benchmark::kMillisecond);
 }

@@ -54,7 +54,10 @@ TEST(Bench, JsonHasBothModelsAndTheirRatio) {
   expect_model(json["mod"]);
   ASSERT_EQ(json["time_ratio"].size(), 2u);
   EXPECT_DOUBLE_EQ(json["time_ratio"][1], double(json["mod"]["step_ms"][1]) / double(json["dense"]["step_ms"][1]));
-  EXPECT_DOUBLE_EQ(json["flop_ratio"], double(json["mod"]["model_flops"]) / double(json["dense"]["model_flops"]));
+  for (const auto& [ratio, flops] :
+       {std::pair("flop_ratio", "utilisation_flops"), std::pair("budget_flop_ratio", "model_flops")})
+    EXPECT_DOUBLE_EQ(json[ratio], double(json["mod"][flops]) / double(json["dense"][flops]));
+  EXPECT_NE(json["flop_ratio"], json["budget_flop_ratio"]);
   EXPECT_FALSE(json.contains("profile"));
 }
 
