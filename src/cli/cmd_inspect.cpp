@@ -46,34 +46,48 @@ Selection selection(const Arguments& a, const ModelConfig& config) {
   return how;
 }
 
-void print_trace(const Trace& trace, const Tokenizer& tokenizer, const Arguments& a) {
-  std::printf("%s\n", depth_text(trace, tokenizer, trace.tokens(), use_colour(a.colour)).c_str());
+void print_trace(const LoadedModel& loaded, const Trace& trace, const Arguments& a) {
+  const bool mlps = trace.counts_mlps();
+  std::printf("%s\n", depth_text(trace, loaded.tokenizer, trace.tokens(), use_colour(a.colour)).c_str());
   std::printf("%s\n\n", describe(trace).c_str());
+  if (mlps)
+    std::printf("%lld tokens, %s\n", static_cast<long long>(trace.tokens()),
+                routing_text(loaded.model->config()).c_str());
   for (const TracedLayer& layer : trace.layer) std::printf("%s\n", layer_line(layer.routing).c_str());
-  for (const LayerExperts& layer : trace.experts) std::printf("%s\n", experts_line(layer).c_str());
-  std::printf("\nrouter weights\n%s\n", router_weight_text(trace).c_str());
+  for (const TracedExperts& e : trace.experts) std::printf("%s\n", experts_line(e.sum).c_str());
+  if (!mlps) std::printf("\nrouter weights\n%s", router_weight_text(trace).c_str());
   const double correlation = trace.depth_entropy_correlation();
+  const char* depth = mlps ? "number of MLPs" : "depth";
   if (std::isfinite(correlation))
-    std::printf("depth and entropy of the next token: Spearman's rank correlation %.3f over %lld tokens\n", correlation,
-                static_cast<long long>(trace.tokens()));
+    std::printf("\n%s and entropy of the next token: Spearman's rank correlation %.3f over %lld tokens\n", depth,
+                correlation, static_cast<long long>(trace.tokens()));
   else
-    std::printf("depth and entropy of the next token: no correlation, since every token went equally deep\n");
+    std::printf("\n%s and entropy of the next token: no correlation, since every token %s\n", depth,
+                mlps ? "got equally many" : "went equally deep");
 }
 
-// How the rows of a model without routed blocks were given to experts: nothing to colour, but shares to tell.
-void print_experts(const LoadedModel& loaded, const Trace& trace) {
-  std::printf("%lld tokens, %s\n", static_cast<long long>(trace.tokens()),
-              routing_text(loaded.model->config()).c_str());
-  for (const LayerExperts& layer : trace.experts) std::printf("%s\n", experts_line(layer).c_str());
+// Per token the outputs of the expert router that it was given to: experts, or a no-op, whose number is no expert's;
+// null where the block left the token out.
+nlohmann::json given_json(const TracedExperts& e) {
+  nlohmann::json list = nlohmann::json::array();
+  for (size_t n = 0; n < e.here.size(); n++) {
+    list.push_back(e.here[n] ? nlohmann::json::array() : nlohmann::json());
+    for (const uint8_t output : e.given(int64_t(n))) list.back().push_back(output);
+  }
+  return list;
 }
 
 nlohmann::json experts_json(const Trace& trace) {
   nlohmann::json list = nlohmann::json::array();
-  for (const LayerExperts& layer : trace.experts) list.push_back(to_json(layer));
+  for (const TracedExperts& e : trace.experts) {
+    list.push_back(to_json(e.sum));
+    list.back()["given"] = given_json(e);
+  }
   return list;
 }
 
-// Pieces are whole characters, of one token or more; the lists of a layer have an entry per token.
+// Pieces are whole characters, of one token or more; the lists of a layer have an entry per token. "depth" says what
+// that of the pieces counts.
 nlohmann::json trace_json(const Trace& trace, const Tokenizer& tokenizer) {
   nlohmann::json pieces = nlohmann::json::array(), layers = nlohmann::json::array();
   for (const Piece& p : pieces_of(trace, tokenizer, trace.tokens()))
@@ -85,6 +99,7 @@ nlohmann::json trace_json(const Trace& trace, const Tokenizer& tokenizer) {
   return {{"by", trace.by == SelectBy::kCausal ? "causal" : "topk"},
           {"blocks", trace.sections.back().block + 1},
           {"window", trace.window},
+          {"depth", trace.counts_mlps() ? "mlps" : "routed"},
           {"tokens", trace.token},
           {"entropy", trace.entropy},
           {"pieces", std::move(pieces)},
@@ -100,8 +115,7 @@ void print_json(const nlohmann::json& json) {
 int run_inspect(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
-  const bool routed = config.routed_blocks() > 0;
-  if (!routed && !config.has_experts()) {
+  if (config.routed_blocks() == 0 && !config.has_experts()) {
     if (a.json) {
       print_json({{"blocks", config.num_hidden_layers}, {"layers", nlohmann::json::array()}});
       return 0;
@@ -113,17 +127,14 @@ int run_inspect(const Arguments& a) {
   const Selection how = selection(a, config);
   const std::string text = read_text(a);
   require(!text.empty(), "inspect: the text is empty; give --text, --file, or text on standard input");
-  require(routed || a.html.empty(), "inspect: --html draws routed blocks, and {} has none; leave it out", a.model);
   if (!a.html.empty()) require_writable(parent_folder(a.html));
   loaded.model->prepare(trace_rows(*loaded.model));
   const Inspection inspection{a.model, a.file.empty() ? "text" : a.file,
                               trace_text(*loaded.model, prompt_tokens(loaded.tokenizer, text), how)};
   if (a.json)
     print_json(trace_json(inspection.trace, loaded.tokenizer));
-  else if (routed)
-    print_trace(inspection.trace, loaded.tokenizer, a);
   else
-    print_experts(loaded, inspection.trace);
+    print_trace(loaded, inspection.trace, a);
   if (a.html.empty()) return 0;
   replace_file(a.html, inspection_page(inspection, loaded.tokenizer));
   if (!a.json) std::printf("page: %s\n", a.html.c_str());
@@ -134,7 +145,8 @@ int run_inspect(const Arguments& a) {
 
 void add_inspect(CLI::App& app, Run& run) {
   auto a = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("inspect", "Show which token of a text went through which block");
+  CLI::App* command =
+      app.add_subcommand("inspect", "Show which token of a text went through which block, and to which expert");
   command->footer(kFooter);
   command->add_option("model", a->model, "run or checkpoint folder")->required();
   a->text_option = command->add_option("--text", a->text, "the text to read");

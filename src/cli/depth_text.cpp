@@ -24,7 +24,8 @@ std::string background(int64_t depth, int64_t deepest) {
   return fmt::format("\033[48;5;{}m\033[38;5;{}m", kBlues[size_t(i)], i < 3 ? 16 : 231);
 }
 
-std::string coloured(const std::vector<Piece>& pieces, int64_t deepest) {
+std::string coloured(const std::vector<Piece>& pieces, const Trace& trace) {
+  const int64_t shallowest = trace.shallowest(), deepest = trace.deepest() - shallowest;
   std::string out;
   int64_t now = 0;
   const auto change = [&](int64_t depth) {
@@ -33,17 +34,18 @@ std::string coloured(const std::vector<Piece>& pieces, int64_t deepest) {
     now = depth;
   };
   for (const Piece& piece : pieces) {
+    const int64_t depth = piece.depth - shallowest;
     // The line's end would be invisible, and a colour that runs over it fills the line on some terminals.
     if (piece.text == "\n") {
-      if (piece.depth > 0) {
-        change(piece.depth);
+      if (depth > 0) {
+        change(depth);
         out += "\u21B5";
       }
       change(0);
       out += '\n';
       continue;
     }
-    change(piece.depth);
+    change(depth);
     out += without_controls(piece.text);
   }
   change(0);
@@ -76,10 +78,19 @@ std::string interlinear(const std::vector<Piece>& pieces) {
   return out;
 }
 
-std::string legend(int64_t deepest, bool colour) {
-  std::string out = "routed blocks that a character went through: ";
-  if (!colour) return out + "the number below it\n";
-  for (int64_t d = 0; d <= deepest; d++) out += fmt::format(" {} {} {}", background(d, deepest), d, kReset);
+std::string counted(const Trace& trace) {
+  if (!trace.counts_mlps()) return "routed blocks that a character went through: ";
+  const bool skips =
+      std::any_of(trace.experts.begin(), trace.experts.end(), [](const TracedExperts& e) { return e.sum.no_ops > 0; });
+  return std::string("MLPs that ran for a character, over all blocks") + (skips ? " (a no-op is none): " : ": ");
+}
+
+std::string legend(const Trace& trace, bool colour) {
+  const int64_t shallowest = trace.shallowest(), deepest = trace.deepest();
+  std::string out = counted(trace);
+  if (!colour) return out + "the number below it" + (deepest > 9 ? "; a is 10, b is 11, ..., z is 35 or more\n" : "\n");
+  for (const int64_t d : legend_depths(trace))
+    out += fmt::format(" {} {} {}", background(d - shallowest, deepest - shallowest), d, kReset);
   return out + '\n';
 }
 
@@ -93,8 +104,7 @@ bool use_colour(const std::string& when) {
 
 std::string depth_text(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens, bool colour) {
   const std::vector<Piece> pieces = pieces_of(trace, tokenizer, tokens);
-  const int64_t deepest = int64_t(trace.layer.size());
-  return legend(deepest, colour) + '\n' + (colour ? coloured(pieces, deepest) : interlinear(pieces));
+  return legend(trace, colour) + '\n' + (colour ? coloured(pieces, trace) : interlinear(pieces));
 }
 
 std::string bars(const std::vector<int64_t>& count) {

@@ -10,8 +10,9 @@ namespace isobath::cli {
 // never, always, or auto: where standard output is a terminal and NO_COLOR is not set.
 bool use_colour(const std::string& when);
 
-// The first `tokens` tokens, on a background that is deeper the more routed blocks a character went through, with a
-// legend. Without colour every line is followed by one with the number of blocks under each character.
+// The first `tokens` tokens, on a background that is deeper the more routed blocks a character went through, or the
+// more MLPs ran for it (Trace::depth), with a legend. Without colour every line is followed by one with that number
+// under each character.
 std::string depth_text(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens, bool colour);
 
 // Bars of eight heights: "▁▂▅█▆▂▁".

@@ -18,4 +18,13 @@ void set_signal(Json& spec, const char* name, const Json& value) {
     if (signal["name"] == name) signal["value"] = value;
 }
 
+std::vector<std::string> token_labels(const Trace& trace, const Tokenizer& tokenizer, int64_t count) {
+  std::vector<std::string> labels(static_cast<size_t>(count));
+  for (const Piece& piece : pieces_of(trace, tokenizer, count)) {
+    const std::string& shown = piece.text == "\n" ? "\u21B5" : piece.text == " " ? "\u00B7" : piece.text;
+    for (int64_t n = piece.first; n < piece.end; n++) labels[size_t(n)] = shown;
+  }
+  return labels;
+}
+
 }  // namespace isobath

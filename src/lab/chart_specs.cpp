@@ -112,6 +112,7 @@ const char* const kRouterWeights = R"json({
 
 const char* const kEntropyByDepth = R"json({
   "height": 230, "padding": 2, "autosize": {"type": "fit", "contains": "padding"},
+  "signals": [{"name": "counted", "value": "routed blocks"}, {"name": "counted_of", "value": ""}],
   "scales": [
     {"name": "y", "type": "linear", "domain": {"data": "depths", "field": "p95"}, "range": "height", "zero": true,
      "nice": true},
@@ -121,7 +122,7 @@ const char* const kEntropyByDepth = R"json({
   "axes": [
     {"orient": "left", "scale": "y", "title": "entropy of the next token, nats", "grid": true, "domain": false,
      "ticks": false, "tickCount": 6, "labelPadding": 6, "titlePadding": 10},
-    {"orient": "bottom", "scale": "x", "title": "routed blocks that the token went through", "ticks": false,
+    {"orient": "bottom", "scale": "x", "title": {"signal": "counted + counted_of"}, "ticks": false,
      "labelPadding": 6}
   ],
   "marks": [
@@ -130,7 +131,7 @@ const char* const kEntropyByDepth = R"json({
     {"type": "rect", "from": {"data": "depths"}, "encode": {"update": {"xc": {"scale": "x", "field": "depth",
       "band": 0.5}, "width": {"signal": "min(70, bandwidth('x') * 0.6)"}, "y": {"scale": "y", "field": "p75"},
       "y2": {"scale": "y", "field": "p25"}, "fill": {"scale": "color", "value": "MoD"}, "cornerRadius": {"value": 3},
-      "tooltip": {"signal": "datum.depth + ' routed blocks: ' + format(datum.share, '.1%') + ' of tokens, median entropy ' + format(datum.p50, '.3f')"}}}},
+      "tooltip": {"signal": "datum.depth + ' ' + counted + ': ' + format(datum.share, '.1%') + ' of tokens, median entropy ' + format(datum.p50, '.3f')"}}}},
     {"type": "rule", "style": "card", "interactive": false, "from": {"data": "depths"}, "encode": {"update": {
       "x": {"scale": "x", "field": "depth", "band": 0.5, "offset": {"signal": "-min(35, bandwidth('x') * 0.3)"}},
       "x2": {"scale": "x", "field": "depth", "band": 0.5, "offset": {"signal": "min(35, bandwidth('x') * 0.3)"}},
@@ -163,6 +164,43 @@ const char* const kTokenMap = R"json({
       "fill": [{"test": "datum.dense", "scale": "fill", "value": "skipped"}, {"scale": "fill",
       "value": "went through"}], "cornerRadius": {"value": 1}, "tooltip": {"signal":
       "'\u201C' + datum.text + '\u201D, token ' + datum.token + (datum.dense ? ': dense block ' : ' went through block ') + datum.block"}}}}
+  ]
+})json";
+
+const char* const kExpertMap = R"json({
+  "padding": 2, "autosize": {"type": "fit", "contains": "padding"},
+  "signals": [{"name": "tokens", "value": 1}, {"name": "blocks", "value": 1}, {"name": "stripes", "value": 1},
+    {"name": "digits", "value": 1}, {"name": "height", "update": "blocks * max(24, 14 * stripes) + 66"},
+    {"name": "letter", "update": "min(11, bandwidth('x') * 1.5 / max(1.5, digits))"}],
+  "scales": [
+    {"name": "x", "type": "band", "domain": {"signal": "sequence(tokens)"}, "range": "width", "paddingInner": 0.1},
+    {"name": "y", "type": "band", "domain": {"data": "rows", "field": "block"}, "range": [16, {"signal": "height"}],
+     "paddingInner": 0.16},
+    {"name": "expert", "type": "ordinal", "domain": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], "range": {"scheme": "tableau10"}},
+    {"name": "named", "type": "ordinal", "domain": {"data": "legend", "field": "experts"},
+     "range": {"scheme": "tableau10"}},
+    {"name": "fill", "type": "ordinal", "domain": ["skipped", "went through"], "range": "ordinal"}
+  ],
+  "legends": [{"fill": "named", "orient": "top", "direction": "horizontal", "title": "expert", "titleOrient": "left",
+    "symbolType": "square", "columns": 10}],
+  "axes": [{"orient": "left", "scale": "y", "title": "block", "domain": false, "ticks": false, "labelPadding": 6, "titlePadding": 10}],
+  "marks": [
+    {"type": "text", "interactive": false, "from": {"data": "letters"}, "encode": {"update": {"x": {"scale": "x",
+      "field": "token", "band": 0.5}, "y": {"value": 10}, "align": {"value": "center"}, "fontSize": {"signal":
+      "min(12, bandwidth('x') * 1.5)"}, "font": {"value": "DejaVu Sans Mono, Menlo, Consolas, monospace"},
+      "text": {"field": "text"}}}},
+    {"type": "rect", "from": {"data": "cells"}, "encode": {"update": {"x": {"scale": "x", "field": "token"},
+      "width": {"scale": "x", "band": 1}, "y": {"scale": "y", "field": "block", "offset": {"signal":
+      "datum.part / datum.of * bandwidth('y')"}}, "height": {"signal": "bandwidth('y') / datum.of"},
+      "fill": [{"test": "datum.kind === 'expert'", "scale": "expert", "field": "colour"},
+       {"test": "datum.kind === 'whole'", "scale": "fill", "value": "went through"}, {"scale": "fill", "value": "skipped"}],
+      "cornerRadius": {"value": 1}, "tooltip": {"field": "tip"}}}},
+    {"type": "text", "interactive": false, "from": {"data": "cells"}, "encode": {"update": {"x": {"scale": "x",
+      "field": "token", "band": 0.5}, "y": {"scale": "y", "field": "block", "offset": {"signal":
+      "(datum.part + 0.5) / datum.of * bandwidth('y')"}}, "align": {"value": "center"}, "baseline": {"value": "middle"},
+      "fontSize": {"signal": "letter"}, "fill": {"signal":
+      "luminance(scale('expert', datum.colour)) > 0.36 ? '#000000' : '#ffffff'"},
+      "text": {"signal": "datum.kind === 'expert' && letter >= 5 ? datum.expert : ''"}}}}
   ]
 })json";
 

@@ -112,27 +112,36 @@ Chart router_weights(const Trace& trace) {
 }
 
 Chart entropy_by_depth(const Trace& trace) {
+  constexpr int64_t kBoxes = 10;
   Chart chart;
   Json rows = Json::array();
-  chart.table.head = {"routed blocks passed", "share of tokens", "entropy: lower quartile", "median", "upper quartile"};
-  std::vector<std::vector<double>> entropy(trace.layer.size() + 1);
+  const bool mlps = trace.counts_mlps();
+  chart.table.head = {mlps ? "MLPs" : "routed blocks passed", "share of tokens", "entropy: lower quartile", "median",
+                      "upper quartile"};
+  const int64_t least = trace.shallowest(), more = trace.deepest() - least;
+  const int64_t step = mlps ? 1 + more / kBoxes : 1;  // depths of a box
+  std::vector<std::vector<double>> entropy(size_t(more / step + 1));
   for (int64_t n = 0; n < trace.tokens(); n++)
-    entropy[size_t(trace.depth(n))].push_back(double(trace.entropy[size_t(n)]));
+    entropy[size_t((trace.depth(n) - least) / step)].push_back(double(trace.entropy[size_t(n)]));
   for (size_t d = 0; d < entropy.size(); d++) {
     if (entropy[d].empty()) continue;
+    const int64_t first = least + int64_t(d) * step;
+    const std::string depths = step == 1 ? std::to_string(first) : fmt::format("{} to {}", first, first + step - 1);
     const double share = double(entropy[d].size()) / double(trace.tokens());
     const auto at = [&](double p) { return quantile(entropy[d], p); };
-    rows.push_back({{"depth", d},
+    rows.push_back({{"depth", step == 1 ? Json(first) : Json(depths)},
                     {"share", share},
                     {"p5", at(0.05)},
                     {"p25", at(0.25)},
                     {"p50", at(0.5)},
                     {"p75", at(0.75)},
                     {"p95", at(0.95)}});
-    chart.table.rows.push_back({std::to_string(d), percent(share), fmt::format("{:.3f}", at(0.25)),
-                                fmt::format("{:.3f}", at(0.5)), fmt::format("{:.3f}", at(0.75))});
+    chart.table.rows.push_back({depths, percent(share), fmt::format("{:.3f}", at(0.25)), fmt::format("{:.3f}", at(0.5)),
+                                fmt::format("{:.3f}", at(0.75))});
   }
   chart.spec = with_data(kEntropyByDepth, {{"depths", rows}});
+  set_signal(chart.spec, "counted", mlps ? "MLPs" : "routed blocks");
+  set_signal(chart.spec, "counted_of", mlps ? " that ran for the token" : " that the token went through");
   return chart;
 }
 
@@ -140,15 +149,8 @@ Chart token_map(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) 
   Chart chart;
   Json rows = Json::array(), cells = Json::array(), letters = Json::array();
   const int64_t count = std::min(tokens, trace.tokens());
-  std::vector<std::string> text(static_cast<size_t>(count));
-  for (const Piece& piece : pieces_of(trace, tokenizer, count))
-    for (int64_t n = piece.first; n < piece.end; n++) text[size_t(n)] = piece.text;
-  for (int64_t n = 0; n < count; n++) {
-    std::string& t = text[size_t(n)];
-    if (t == "\n") t = "\u21B5";
-    if (t == " ") t = "\u00B7";
-    letters.push_back({{"token", n}, {"text", t}});
-  }
+  const std::vector<std::string> text = token_labels(trace, tokenizer, count);
+  for (int64_t n = 0; n < count; n++) letters.push_back({{"token", n}, {"text", text[size_t(n)]}});
   size_t next = 0;
   for (const Section& section : trace.sections) {
     const TracedLayer* layer = section.routed ? &trace.layer[next++] : nullptr;

@@ -15,7 +15,7 @@ struct Chart {
 Chart learning_curves(const Comparison& c);  // loss against training FLOPs
 Chart routing_shares(const Trace& trace);    // share per layer against C/3, C, 3C; agreement in the table
 Chart router_weights(const Trace& trace);    // a histogram per routed block
-Chart entropy_by_depth(const Trace& trace);  // quartiles of entropy for each number of routed blocks
+Chart entropy_by_depth(const Trace& trace);  // quartiles of entropy for each depth
 Chart token_map(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens);  // tokens x blocks
 Chart scan_chart(const ScanAxis& axis);  // shares of peak, and time over FLOPs of MoD against dense
 

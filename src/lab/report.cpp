@@ -1,35 +1,43 @@
 #include "lab/report.h"
 
+#include <cmath>
+
 #include "base/units.h"
 #include "lab/charts.h"
+#include "lab/expert_charts.h"
 
 namespace isobath {
 namespace {
 
 constexpr int64_t kPassageTokens = 1536, kMapTokens = 128;
+constexpr int64_t kExpertMapTokens = 64;  // room for an expert's number in each cell
 
 // A class per depth, from clear water to the deepest blue; deep ones carry letters of the other kind.
-std::string depth_style(size_t depths) {
+std::string depth_style(const Trace& trace) {
+  const int64_t first = trace.shallowest(), last = trace.deepest();
   std::string style = "<style>\n";
-  for (size_t d = 1; d <= depths; d++) {
-    const double alpha = 0.2 + 0.8 * double(d) / double(depths);
+  for (int64_t d = first + 1; d <= last; d++) {
+    const double alpha = 0.2 + 0.8 * double(d - first) / double(last - first);
     style += fmt::format(".d{} {{ background: rgba(var(--deep), {:.2f}); color: var({}); }}\n", d, alpha,
                          alpha > 0.5 ? "--on-deep" : "--ink");
   }
   return style + "</style>\n";
 }
 
-std::string legend(size_t depths) {
-  std::string out = "<div class=\"legend\"><span>routed blocks that the token went through:</span>";
-  for (size_t d = 0; d <= depths; d++) out += fmt::format("<span><i class=\"d{0}\">{0}</i></span>", d);
+std::string legend(const Trace& trace) {
+  std::string out = fmt::format("<div class=\"legend\"><span>{}:</span>",
+                                trace.counts_mlps() ? "MLPs that ran for the token, over all blocks"
+                                                    : "routed blocks that the token went through");
+  for (const int64_t d : legend_depths(trace)) out += fmt::format("<span><i class=\"d{0}\">{0}</i></span>", d);
   return out + "</div>\n";
 }
 
 std::string coloured_text(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) {
   std::string out = "<p class=\"passage\">";
   for (const Piece& piece : pieces_of(trace, tokenizer, tokens)) {
-    const std::string tip =
-        fmt::format("blocks {}, entropy {:.2f}", trace.blocks_of(piece.first), trace.entropy[size_t(piece.end - 1)]);
+    const std::string depth = trace.counts_mlps() ? fmt::format("MLPs {}", trace.depth(piece.first))
+                                                  : "blocks " + trace.blocks_of(piece.first);
+    const std::string tip = fmt::format("{}, entropy {:.2f}", depth, trace.entropy[size_t(piece.end - 1)]);
     const bool newline = piece.text == "\n";
     out += fmt::format("<i class=\"d{}\" data-t=\"{}\">{}</i>{}", piece.depth, escape_html(tip),
                        newline ? "\u21B5" : escape_html(piece.text), newline ? "\n" : "");
@@ -39,20 +47,42 @@ std::string coloured_text(const Trace& trace, const Tokenizer& tokenizer, int64_
 
 }  // namespace
 
-void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
+namespace {
+
+void add_text(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
   const int64_t shown = std::min(kPassageTokens, trace.tokens());
-  page.section("Which token went how deep",
-               fmt::format("{} Hover over a character for its blocks and for the entropy of the prediction made there. "
+  const bool mlps = trace.counts_mlps();
+  page.section(mlps ? "Which token got how many MLPs" : "Which token went how deep",
+               fmt::format("{} Hover over a character for its {} and for the entropy of the prediction made there. "
                            "{} of {} tokens are shown.",
-                           describe(trace), shown, trace.tokens()));
-  page.html(depth_style(trace.layer.size()) + legend(trace.layer.size()) + coloured_text(trace, tokenizer, shown));
+                           describe(trace), mlps ? "number" : "blocks", shown, trace.tokens()));
+  page.html(depth_style(trace) + legend(trace) + coloured_text(trace, tokenizer, shown));
+}
+
+void add_map(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
   const Chart map = token_map(trace, tokenizer, kMapTokens);
   page.section("Tokens and blocks",
                fmt::format("The first {} tokens of that passage, left to right; block 0 is on top. Pale: dense blocks, "
                            "which every token goes through.",
                            std::min(kMapTokens, trace.tokens())));
   page.chart(map.spec, map.table, Page::Numbers::kFolded, "routing-map");
+}
 
+void add_expert_map(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
+  const Chart map = expert_map(trace, tokenizer, kExpertMapTokens);
+  page.section(
+      "Tokens, blocks and experts",
+      fmt::format("The first {} tokens of that passage, left to right; block 0 is on top. A cell has the number "
+                  "and the colour of the expert that its token was given to, of several the first four below "
+                  "each other. Pale: no expert, so no MLP.{}",
+                  std::min(kExpertMapTokens, trace.tokens()),
+                  trace.layer.empty() ? "" : " Nothing: the token skipped the block."));
+  page.chart(map.spec, map.table, Page::Numbers::kFolded, "routing-map");
+  page.section("Shares of the experts", "Of the tokens that came to each block's experts.");
+  page.html(table_html(expert_shares(trace)));
+}
+
+void add_routers(Page& page, const Trace& trace) {
   const Chart shares = routing_shares(trace);
   page.section("Share routed, and agreement of the causal rule with top-k",
                "Training chooses by top-k over the sequence; generation decides for each token alone. Agreement is "
@@ -65,13 +95,27 @@ void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
       "How the routers score tokens, less the border of the causal rule: 0 for causal = bce, the threshold for "
       "causal = threshold. A token to the right of the dashed line is routed by these rules.");
   page.chart(weights.spec, weights.table, Page::Numbers::kFolded, "router-weights");
+}
 
+void add_entropy(Page& page, const Trace& trace) {
   const Chart entropy = entropy_by_depth(trace);
-  page.section("Entropy against depth",
-               fmt::format("Are tokens that go deep the ones after which the text is hard to predict? Boxes hold the "
-                           "middle half, whiskers 90%. Spearman's rank correlation of depth and entropy: {:.3f}.",
+  const bool mlps = trace.counts_mlps();
+  page.section(mlps ? "Entropy against MLPs" : "Entropy against depth",
+               fmt::format("Are tokens that {} the ones after which the text is hard to predict? Boxes hold the "
+                           "middle half, whiskers 90%. Spearman's rank correlation of {} and entropy: {:.3f}.",
+                           mlps ? "get many MLPs" : "go deep", mlps ? "their number" : "depth",
                            trace.depth_entropy_correlation()));
   page.chart(entropy.spec, entropy.table, Page::Numbers::kFolded, "entropy");
+}
+
+}  // namespace
+
+void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
+  add_text(page, trace, tokenizer);
+  trace.experts.empty() ? add_map(page, trace, tokenizer) : add_expert_map(page, trace, tokenizer);
+  if (!trace.counts_mlps()) add_routers(page, trace);
+  // Two experts for every token, or one, leave nothing to compare.
+  if (!trace.counts_mlps() || std::isfinite(trace.depth_entropy_correlation())) add_entropy(page, trace);
 }
 
 namespace {
@@ -96,6 +140,11 @@ std::string verdicts_html(const Comparison& c) {
 }  // namespace
 
 std::string describe(const Trace& trace) {
+  if (trace.counts_mlps())
+    return fmt::format(
+        "Experts are chosen as in {}; the text is read in windows of {} tokens, each of which begins "
+        "without context.",
+        trace.by == SelectBy::kCausal ? "generation" : "training", trace.window);
   return fmt::format("Routed by the {}; read in windows of {} tokens, each of which begins without context.",
                      trace.by == SelectBy::kCausal ? "causal rule, as in generation" : "top-k choice, as in training",
                      trace.window);
@@ -151,7 +200,7 @@ std::string comparison_page(const Comparison& c, const Tokenizer& tokenizer, con
 }
 
 std::string inspection_page(const Inspection& inspection, const Tokenizer& tokenizer, const std::string& vega) {
-  Page page("Which token went how deep",
+  Page page(inspection.trace.counts_mlps() ? "Which token got which expert" : "Which token went how deep",
             fmt::format("{} tokens of {}, read by {}.", inspection.trace.tokens(), inspection.source, inspection.model),
             vega);
   add_routing(page, inspection.trace, tokenizer);

@@ -22,7 +22,8 @@ std::string inspection_page(const Inspection& inspection, const Tokenizer& token
 // The side-by-side table: what the terminal prints, too. Columns: figure, dense, MoD.
 HtmlTable comparison_table(const Comparison& c);
 
-// Sections about who went where: coloured text, map, shares, router weights, entropy.
+// Sections about who went where: coloured text, map, shares of experts and of routed blocks, router weights, entropy;
+// what the trace has of these.
 void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer);
 
 // How a trace was made, in a sentence: rule, windows.

@@ -5,12 +5,34 @@
 
 #include "base/error.h"
 #include "model/network.h"
+#include "ops/expert_choice.h"
 #include "text/loader.h"
 
 namespace isobath {
 namespace {
 
-void record(Trace& trace, const ModelConfig& config, const Activations& acts, int64_t rows) {
+static_assert(kMostExpertOutputs <= 256, "an output's number is a byte");
+
+// Of one window of `rows` tokens, of which the list came to the experts.
+void record_experts(TracedExperts& e, const SectionActs& b, int64_t rows) {
+  const I32& place = b.experts.to.place;
+  const size_t first = e.here.size();
+  e.here.resize(first + size_t(rows), 0);
+  int64_t next = 0;  // in the list, whose rows ascend
+  for (int64_t n = 0; n < rows; n++) {
+    if (next < b.list.rows && (b.list.index.empty() || b.list.index[next] == n)) {
+      const int32_t* at = place.row(next++);
+      e.here[first + size_t(n)] = 1;
+      for (int64_t o = 0; o < place.cols(); o++) {
+        const bool no_op = o >= e.experts() && at[o] == kAddsNothing;  // of an expert the same means: it was full
+        if (at[o] >= 0 || no_op) e.output.push_back(uint8_t(o));
+      }
+    }
+    e.begin.push_back(int64_t(e.output.size()));
+  }
+}
+
+void record(Trace& trace, const Activations& acts, int64_t rows) {
   for (TracedLayer& layer : trace.layer) {
     const RouterActs& r = acts.section[size_t(layer.section.index)].router;
     layer.score.insert(layer.score.end(), r.score.data, r.score.data + rows);
@@ -20,6 +42,7 @@ void record(Trace& trace, const ModelConfig& config, const Activations& acts, in
     layer.routing.routed += r.list.rows;
     layer.routing.rows += rows;
   }
+  for (TracedExperts& e : trace.experts) record_experts(e, acts.section[size_t(e.section.index)], rows);
   trace.entropy.insert(trace.entropy.end(), acts.entropy.data, acts.entropy.data + rows);
 }
 
@@ -31,12 +54,59 @@ double border_of(const Model& model, const Section& section) {
   return std::isfinite(border) ? border : 0;
 }
 
+Trace unread_trace(const Model& model, std::span<const int32_t> tokens, SelectBy by) {
+  const ModelConfig& config = model.config();
+  Trace trace{.by = by, .sections{}, .window = trace_rows(model), .token{}, .entropy{}, .layer{}, .experts{}};
+  trace.token.assign(tokens.begin(), tokens.end());
+  for (int64_t l = 0; l < config.sections(); l++) {
+    const Section section = config.section(l);
+    trace.sections.push_back(section);
+    if (section.mlp() && config.has_experts()) {
+      trace.experts.push_back({.section = section, .here{}, .output{}});
+      trace.experts.back().sum.expert_rows.resize(size_t(config.experts.experts));
+    }
+    if (section.routed)
+      trace.layer.push_back({.section = section,
+                             .capacity = config.capacity(section),
+                             .routed{},
+                             .score{},
+                             .border = border_of(model, section),
+                             .routing = {.section = section}});
+  }
+  return trace;
+}
+
 }  // namespace
+
+std::span<const uint8_t> TracedExperts::given(int64_t n) const {
+  return {output.data() + begin[size_t(n)], size_t(begin[size_t(n) + 1] - begin[size_t(n)])};
+}
+
+int64_t TracedExperts::mlps(int64_t n) const {
+  const auto all = given(n);
+  return std::count_if(all.begin(), all.end(), [&](uint8_t output) { return output < experts(); });
+}
 
 int64_t Trace::depth(int64_t n) const {
   int64_t depth = 0;
   for (const TracedLayer& l : layer) depth += l.routed[size_t(n)];
+  if (counts_mlps())
+    for (const TracedExperts& e : experts) depth += e.mlps(n);
   return depth;
+}
+
+int64_t Trace::deepest() const {
+  int64_t most = int64_t(layer.size());
+  if (counts_mlps())
+    for (int64_t n = 0; n < tokens(); n++) most = std::max(most, depth(n));
+  return most;
+}
+
+int64_t Trace::shallowest() const {
+  if (!counts_mlps()) return 0;
+  int64_t least = depth(0);
+  for (int64_t n = 1; n < tokens(); n++) least = std::min(least, depth(n));
+  return least;
 }
 
 std::string Trace::blocks_of(int64_t n) const {
@@ -58,37 +128,33 @@ Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Sele
   require(!tokens.empty(), "trace: the text is empty");
   const ModelConfig& config = model.config();
   const int64_t T = trace_rows(model);
-  Trace trace{.by = how.by, .sections{}, .window = T, .token{}, .entropy{}, .layer{}, .experts{}};
-  trace.token.assign(tokens.begin(), tokens.end());
-  for (int64_t l = 0; l < config.sections(); l++) trace.sections.push_back(config.section(l));
-  for (const Section& section : trace.sections)
-    if (section.routed)
-      trace.layer.push_back({.section = section,
-                             .capacity = config.capacity(section),
-                             .routed{},
-                             .score{},
-                             .border = border_of(model, section),
-                             .routing = {.section = section}});
+  Trace trace = unread_trace(model, tokens, how.by);
 
   // One token more than is looked at: the last row's target, whatever it is.
   std::vector<std::vector<int32_t>> documents{trace.token};
   Loader loader(stream_of(documents, tokens.back()), {.T = T, .B = 1});
   Activations acts(config, {.sequences = 1, .T = T}, Purpose::kForward);
   std::vector<LayerRouting> by_top_k;
+  std::vector<LayerExperts> experts, experts_by_top_k;
   for (int64_t w = 0; w < loader.eval_sequences(); w++) {
     const Batch& batch = loader.eval(w, 1);
     forward_blocks(model.weights.weights(), *model.products, acts, config, batch, how);
     forward_loss(model.weights.weights(), *model.products, acts, config, batch);
-    record(trace, config, acts, batch.rows());
-    add_experts(trace.experts, config, acts);
+    record(trace, acts, batch.rows());
+    add_experts(experts, config, acts);
     if (how.by == SelectBy::kCausal) {
       Selection top_k = how;
       top_k.by = SelectBy::kTopK;
       forward_blocks(model.weights.weights(), *model.products, acts, config, batch, top_k);
     }
     add_routing(by_top_k, config, acts, batch.rows());
+    add_experts(experts_by_top_k, config, acts);
   }
   for (size_t i = 0; i < trace.layer.size(); i++) trace.layer[i].routing.agreement = by_top_k[i].agreement;
+  for (size_t i = 0; i < trace.experts.size(); i++) {
+    trace.experts[i].sum = experts[i];
+    trace.experts[i].sum.agreement = experts_by_top_k[i].agreement;
+  }
   return trace;
 }
 
@@ -100,6 +166,14 @@ std::vector<int32_t> passage_of(const TokenStream& text) {
   std::vector<int32_t> tokens(size_t(std::min(most, text.size() - begin)));
   text.read(begin, tokens);
   return tokens;
+}
+
+std::vector<int64_t> legend_depths(const Trace& trace) {
+  constexpr int64_t kEntries = 16;
+  const int64_t first = trace.shallowest(), last = trace.deepest();
+  std::vector<int64_t> depths;
+  for (int64_t d = first; d <= last; d += 1 + (last - first) / kEntries) depths.push_back(d);
+  return depths;
 }
 
 std::vector<Piece> pieces_of(const Trace& trace, const Tokenizer& tokenizer, int64_t tokens) {

@@ -1,20 +1,13 @@
 // The page of a study, as a reader gets it: written by the program and, where there is one, drawn by a real browser.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
+#include "browser.h"
 #include "wrong_input.h"
 
 namespace isobath {
 namespace {
 
 using namespace testing;
-
-int64_t count_of(const std::string& text, const std::string& part) {
-  int64_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + part.size())) count++;
-  return count;
-}
 
 // Two budgets, three sizes, dense and routed; checkpoints are kept, so that one routed model can be looked into.
 class Report : public ::testing::Test {
@@ -98,21 +91,9 @@ TEST_F(Report, says_what_is_no_study_and_no_run) {
 }
 
 TEST_F(Report, a_browser_draws_every_figure_offline_without_errors) {
-  std::string browser;
-  for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
-    if (browser.empty() && std::system((std::string("command -v ") + name + " >/dev/null 2>&1").c_str()) == 0)
-      browser = name;
-  if (browser.empty()) GTEST_SKIP() << "no browser here";
   const std::string page = read_file(at("page.html"));
-  if (page.find("window.vega =") == std::string::npos) GTEST_SKIP() << "no Vega here (libjs-vega)";
-  const std::string command =
-      "timeout 120 " + browser +
-      " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir=" + at("profile") +
-      " --host-resolver-rules='MAP * ~NOTFOUND' --virtual-time-budget=20000 " +
-      "--enable-logging=stderr --dump-dom file://" + at("page.html") + " >" + at("dom") + " 2>" + at("log");
-  ASSERT_EQ(std::system(command.c_str()), 0) << read_file(at("log"));
-  const std::string dom = read_file(at("dom")), log = read_file(at("log"));
-  EXPECT_EQ(log.find("CONSOLE"), std::string::npos) << log;
+  if (const std::string missing = missing_to_draw(page); !missing.empty()) GTEST_SKIP() << missing;
+  const std::string dom = drawn(at("page.html"), *work_);
   const int64_t charts = count_of(page, "class=\"chart\"");
   EXPECT_GE(charts, 11);
   EXPECT_EQ(count_of(dom, "<svg "), charts) << "a figure was not drawn";

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lab/charts.h"
+#include "lab/expert_charts.h"
 #include "lab/lab_support.h"
 #include "lab/scan.h"
 
@@ -142,6 +143,110 @@ TEST(Report, AnInspectionShowsTheTextWithItsDepths) {
   EXPECT_NE(page.find("<i class=\"d1\" data-t=\"blocks 1, entropy 1.00\">&lt;</i>"), std::string::npos);
   EXPECT_NE(page.find("runs/&lt;x&gt;"), std::string::npos);
   EXPECT_EQ(charts_of(page).size(), 4u);
+}
+
+// Four tokens of two blocks with twelve experts and a no-op: dense, then routed where asked.
+Trace trace_with_experts(bool routed) {
+  Trace trace;
+  trace.by = SelectBy::kCausal;
+  trace.sections = {{.index = 0, .block = 0}, {.index = 1, .block = 1, .routed = routed}};
+  trace.window = 8;
+  trace.token = Tokenizer::bytes().encode("a<b\n");
+  trace.entropy = {0.5f, 1.0f, 1.5f, 2.0f};
+  const auto experts = [](Section section, std::vector<uint8_t> here, std::vector<int64_t> begin,
+                          std::vector<uint8_t> output, int64_t no_ops) {
+    TracedExperts e{
+        .section = section, .here = std::move(here), .begin = std::move(begin), .output = std::move(output)};
+    e.sum = {.block = section.block, .expert_rows = std::vector<int64_t>(12, 0), .rows = 4, .no_ops = no_ops};
+    for (const uint8_t o : e.output)
+      if (o < 12) e.sum.expert_rows[o]++;
+    return e;
+  };
+  trace.experts = {experts(trace.sections[0], {1, 1, 1, 1}, {0, 1, 2, 3, 4}, {3, 12, 11, 3}, 1)};
+  if (routed) {
+    trace.layer.push_back({.section = trace.sections[1],
+                           .capacity = 0.5,
+                           .routed = {0, 1, 0, 1},
+                           .score = {-1, 2, -3, 4},
+                           .routing = {.section = trace.sections[1], .routed = 2, .rows = 4}});
+    trace.experts.push_back(experts(trace.sections[1], {0, 1, 0, 1}, {0, 0, 6, 6, 6}, {0, 1, 2, 5, 10, 11}, 0));
+  } else {
+    trace.experts.push_back(experts(trace.sections[1], {1, 1, 1, 1}, {0, 0, 6, 7, 8}, {0, 1, 2, 5, 10, 11, 12, 4}, 1));
+  }
+  return trace;
+}
+
+const Json& set_of(const Json& spec, const char* name) {
+  for (const Json& set : spec["data"])
+    if (set["name"] == name) return set["values"];
+  throw std::out_of_range(name);
+}
+
+TEST(Charts, AMapOfExpertsHasTheirNumbersAndSaysWhyThereIsNone) {
+  const Chart chart = expert_map(trace_with_experts(true), Tokenizer::bytes(), 99);
+  ASSERT_EQ(chart.table.rows.size(), 2u);
+  EXPECT_EQ(chart.table.rows[0], (std::vector<std::string>{"block 0", "3 - 11 3"}));
+  EXPECT_EQ(chart.table.rows[1], (std::vector<std::string>{"block 1 (routed)", ". 0+1+2+5+10+11 . -"}));
+  const Json& cells = set_of(chart.spec, "cells");
+  ASSERT_EQ(cells.size(), 4u + 4u + 1u) << "of six experts four are drawn; a token that was left out has no cell";
+  EXPECT_EQ(cells[0]["expert"], 3);
+  EXPECT_EQ(cells[0]["tip"], "\u201Ca\u201D, token 0, block 0: expert 3");
+  EXPECT_EQ(cells[1]["kind"], "none");
+  EXPECT_EQ(cells[1]["tip"], "\u201C<\u201D, token 1, block 0: no MLP, it took a no-op");
+  EXPECT_EQ(cells[2]["expert"], 11);
+  EXPECT_EQ(cells[2]["colour"], 1) << "colours begin again after ten";
+  EXPECT_EQ(cells[7]["part"], 3);
+  EXPECT_EQ(cells[7]["of"], 4);
+  EXPECT_EQ(cells[7]["tip"], "\u201C<\u201D, token 1, block 1: experts 0, 1, 2, 5, 10, 11");
+  EXPECT_EQ(cells[8]["tip"], "\u201C\u21B5\u201D, token 3, block 1: no MLP, no expert took it");
+  const Json& legend = set_of(chart.spec, "legend");
+  ASSERT_EQ(legend.size(), 10u);
+  EXPECT_EQ(legend[1]["experts"], "1, 11");
+  EXPECT_EQ(legend[9]["experts"], "9");
+}
+
+TEST(Report, AnInspectionOfExpertsNeedsNoRoutedBlock) {
+  const std::string page = inspection_page({"runs/moe", "text", trace_with_experts(false)}, Tokenizer::bytes(), "");
+  EXPECT_EQ(imbalance(page), "");
+  EXPECT_NE(page.find("<i class=\"d1\" data-t=\"MLPs 1, entropy 0.50\">a</i>"), std::string::npos);
+  EXPECT_NE(page.find("<i class=\"d6\" data-t=\"MLPs 6, entropy 1.00\">&lt;</i>"), std::string::npos);
+  EXPECT_EQ(page.find("Router weights"), std::string::npos);
+  EXPECT_NE(page.find("data-name=\"routing-map\""), std::string::npos);
+  EXPECT_NE(page.find(">expert 11</th>"), std::string::npos);
+  EXPECT_NE(page.find("<td>25.0%</td>"), std::string::npos) << "a no-op of four";
+  EXPECT_EQ(charts_of(page).size(), 2u) << "map and entropy";
+
+  Trace even = trace_with_experts(false);
+  even.experts.pop_back();
+  even.sections.pop_back();
+  even.experts[0].output = {3, 5, 11, 3};
+  const std::string without = inspection_page({"runs/moe", "text", even}, Tokenizer::bytes(), "");
+  EXPECT_EQ(imbalance(without), "");
+  EXPECT_EQ(charts_of(without).size(), 1u) << "every token had one MLP: entropy has nothing to be compared with";
+  EXPECT_EQ(without.find(": nan"), std::string::npos);
+
+  const std::string staged = inspection_page({"runs/mode", "text", trace_with_experts(true)}, Tokenizer::bytes(), "");
+  EXPECT_EQ(imbalance(staged), "");
+  EXPECT_EQ(charts_of(staged).size(), 4u);
+}
+
+// Sixty tokens with 0 to 59 MLPs: ten boxes at most, which say their range.
+TEST(Charts, EntropyByManyNumbersOfMlpsIsInFewBoxes) {
+  Trace trace;
+  TracedExperts e{.section = {}, .here = std::vector<uint8_t>(60, 1), .output{}};
+  e.sum.expert_rows.resize(64);
+  for (int n = 0; n < 60; n++) {
+    trace.token.push_back(n);
+    trace.entropy.push_back(float(n));
+    for (int i = 0; i < n; i++) e.output.push_back(uint8_t(i));
+    e.begin.push_back(int64_t(e.output.size()));
+  }
+  trace.experts.push_back(e);
+  const Chart chart = entropy_by_depth(trace);
+  EXPECT_EQ(chart.table.rows.size(), 10u);
+  EXPECT_EQ(chart.table.rows[0][0], "0 to 5");
+  EXPECT_EQ(chart.table.rows[9][0], "54 to 59");
+  EXPECT_EQ(set_of(chart.spec, "depths")[0]["p50"], 2.5);
 }
 
 // Entropies 2, 1 and 0 at depths 0, 1 and 2 among four tokens.
