@@ -147,6 +147,7 @@ struct ExpertsConfig {
   double balance_weight = 0.01;    // of choice = token
   Causal causal = Causal::kBce;    // of choice = expert
   double aux_weight = 0.01;        // of causal = bce
+  bool offset = false;             // of causal = bce: `isobath calibrate` sets it
   int64_t outputs() const { return experts + no_ops; }
 };
 
@@ -287,6 +288,8 @@ void for_each_experts_option(Config& e, Visit visit) {
         "weight of the loss that evens out the use of the outputs (token)");
   visit("experts", "experts_causal", e.causal, "rule by which experts choose when text is generated (expert)");
   visit("experts", "experts_aux_weight", e.aux_weight, "weight of that rule's cross-entropy");
+  visit("experts", "experts_offset", e.offset,
+        "add a number per expert to that rule's logit; isobath calibrate finds it, training leaves it");
 }
 
 // What resolve checks of [routing] and [experts], once the sizes are known.

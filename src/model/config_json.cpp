@@ -228,6 +228,7 @@ Json to_json(const ModelConfig& c) {
   Json& mod = json["mixture_of_depths"];
   for_each_routing_option(c.routing, write_into(mod));
   if (c.has_experts()) for_each_experts_option(c.experts, write_into(mod["experts"]));
+  if (c.has_experts() && !c.experts.offset) mod["experts"].erase("experts_offset");
   if (c.routing.blocks.empty()) mod.erase("blocks");
   if (c.routing.start < 0) mod.erase("start");
   if (c.routing.select == "top_k") mod.erase("select");

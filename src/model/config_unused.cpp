@@ -49,6 +49,10 @@ void check_experts_of_rows(const ExpertsConfig& e) {
       "experts.experts_aux_weight = {} is of the rule of experts_choice = expert (found token); set experts_choice = "
       "expert, or experts_aux_weight = {}",
       e.aux_weight, none.aux_weight);
+  require(
+      !e.offset,
+      "experts.experts_offset moves the rule of experts_choice = expert (found token); set experts_choice = expert, "
+      "or experts_offset = false");
 }
 
 void check_rows_of_experts(const ExpertsConfig& e) {
@@ -66,6 +70,10 @@ void check_rows_of_experts(const ExpertsConfig& e) {
           "experts.experts_aux_weight = {} is of experts_causal = bce (found {}); set experts_causal = bce, or "
           "experts_aux_weight = {}",
           e.aux_weight, name_of(e.causal), none.aux_weight);
+  require(!e.offset || e.causal == Causal::kBce,
+          "experts.experts_offset moves the rule of experts_causal = bce (found {}); set experts_causal = bce, or "
+          "experts_offset = false",
+          name_of(e.causal));
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ NormedRows normed_rows(const SectionContext& c, const SectionActs& b, CStored z)
 ExpertTally choose(const SectionContext& c, const Slices& s, CI32 run_begin) {
   const ExpertsConfig& e = c.config.experts;
   const bool causal = c.how.by == SelectBy::kCausal;
-  if (e.choice == Choice::kExpert && causal) return choose_above(s.to, s.logit, s.p, c.how.depth);
+  if (e.choice == Choice::kExpert && causal)
+    return choose_above(s.to, s.logit, s.p, c.weights.expert_offset, c.how.depth);
   if (e.choice == Choice::kExpert)
     return choose_by_expert(s.to, s.logit, s.p, run_begin, e.capacity,
                             {.score = c.scratch.column.slice(0, s.p.shape[0]),
@@ -46,10 +47,10 @@ ExpertTally choose(const SectionContext& c, const Slices& s, CI32 run_begin) {
                           .depth = c.how.depth});
 }
 
-Agreement agreement_of(CF32 logit, CI32 place) {
+Agreement agreement_of(CF32 logit, CI32 place, CF32 offset) {
   Agreement sum{.rows = logit.numel()};
   for (int64_t i = 0; i < logit.numel(); i++) {
-    const bool chosen = place[i] >= 0, said = logit[i] > 0;
+    const bool chosen = place[i] >= 0, said = logit[i] + rule_offset(offset, i % logit.cols()) > 0;
     sum += {.rows = 0, .chosen = chosen, .said = said, .both = chosen && said};
   }
   return sum;
@@ -64,7 +65,8 @@ void choose_experts(const SectionContext& c, SectionActs& b, CStored z) {
     fail_work("{}: {}", c.section.name(), error.what());
   }
   const bool imitates = c.config.experts_choose() && c.config.experts.causal == Causal::kBce;
-  if (imitates && c.how.by == SelectBy::kTopK) b.experts.agreement = agreement_of(s.logit, s.to.place);
+  if (imitates && c.how.by == SelectBy::kTopK)
+    b.experts.agreement = agreement_of(s.logit, s.to.place, c.weights.expert_offset);
 }
 
 // What of b.uv the rows of a chunk keep: theirs, or where only one chunk's are there, those.

@@ -36,6 +36,7 @@ void visit_section(const ModelConfig& c, const Section& section, SectionWeights&
   if (section.mlp()) add("post_attention_layernorm.weight", {D}, Kind::kNorm, b.norm2);
   if (section.mlp() && c.has_experts()) {  // names and order of Mixtral: w1 gates, w3 is up, w2 down
     add("block_sparse_moe.gate.weight", {c.experts.outputs(), D}, Kind::kRouter, b.expert_router);
+    if (c.experts.offset) add_bias("block_sparse_moe.gate.offset", {c.experts.experts}, Kind::kRule, b.expert_offset);
     b.expert.resize(size_t(c.experts.experts));
     for (size_t e = 0; e < b.expert.size(); e++) {
       const std::string expert = "block_sparse_moe.experts." + std::to_string(e) + ".";

@@ -42,6 +42,7 @@ struct SectionWeights {
   F32 gate, up;                       // (F, D) each
   F32 down;                           // (D, F)
   F32 expert_router;                  // (E+Z, D); with experts, which replace gate, up and down
+  F32 expert_offset;                  // (E) of a calibrated model whose experts choose, or empty
   std::vector<ExpertWeights> expert;  // (E)
   RouterWeights router;
 

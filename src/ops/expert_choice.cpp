@@ -12,7 +12,7 @@ namespace cpu {
 ExpertTally choose_by_token(const ExpertLists& to, CF32 logit, CF32 p, CI32 run_begin, const TokenChoice& how);
 ExpertTally choose_by_expert(const ExpertLists& to, CF32 p, CI32 run_begin, double capacity,
                              const ExpertChoiceScratch& scratch);
-ExpertTally choose_above(const ExpertLists& to, CF32 logit, CF32 p, float depth);
+ExpertTally choose_above(const ExpertLists& to, CF32 logit, CF32 p, CF32 offset, float depth);
 void expert_weights_backward(F32 dp, CF32 dweight, CF32 p, CI32 place, ExpertWeight form);
 }  // namespace cpu
 
@@ -100,15 +100,16 @@ ExpertTally choose_by_expert(const ExpertLists& to, CF32 logit, CF32 p, CI32 run
   return tally;
 }
 
-ExpertTally choose_above(const ExpertLists& to, CF32 logit, CF32 p, float depth) {
+ExpertTally choose_above(const ExpertLists& to, CF32 logit, CF32 p, CF32 offset, float depth) {
   const char* op = "choose_above";
-  const Work work(op, {.bytes = bytes_of(logit)});
+  const Work work(op, {.bytes = bytes_of(logit, offset)});
   check(op, to, logit, p);
   require(to.experts() == logit.cols(), "{}: {} experts and {} no-ops, expected no no-ops", op, to.experts(),
           logit.cols() - to.experts());
+  if (!offset.empty()) require_shape(op, "offset", offset, {to.experts()});
   check_room(op, to, logit.numel());
   if (p.device != Device::kCpu) throw_no_device(op, p.device);
-  const ExpertTally tally = cpu::choose_above(to, logit, p, depth);
+  const ExpertTally tally = cpu::choose_above(to, logit, p, offset, depth);
   count_bytes(bytes_of_lists(to, tally) + tally.assigned * int64_t(sizeof(float)));
   return tally;
 }

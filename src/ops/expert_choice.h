@@ -14,12 +14,16 @@
 //                   expert instead
 //   depth           is added to the experts' scores before they are compared with the no-ops'
 // choose_by_expert  of each run each expert takes its max(1, floor(capacity * T + 1e-9)) rows of largest p; weight p
-// choose_above      an expert takes the rows with logit + depth > 0; weight p
+// choose_above      expert e takes the rows with logit + offset[e] + depth > 0; weight p. offset (E) may be infinite;
+//                   left out, it is 0
 // Source: Fedus et al. 2021, arXiv:2101.03961 (one output per row); Jiang et al. 2024, arXiv:2401.04088 (two);
 // Zhou et al. 2022, arXiv:2202.09368 (expert choice). Throws Error{kWork} naming a row whose score is not finite.
 //
 // backward:   dp of what weight is a function of, from dweight (M); places are constants. dp (S,O) is overwritten.
 #pragma once
+
+#include <algorithm>
+#include <limits>
 
 #include "tensor/view.h"
 
@@ -60,7 +64,12 @@ struct ExpertChoiceScratch {
 };
 ExpertTally choose_by_expert(const ExpertLists& to, CF32 logit, CF32 p, CI32 run_begin, double capacity,
                              const ExpertChoiceScratch& scratch);
-ExpertTally choose_above(const ExpertLists& to, CF32 logit, CF32 p, float depth);
+ExpertTally choose_above(const ExpertLists& to, CF32 logit, CF32 p, CF32 offset, float depth);
+// What of offset (E), or none, is added to a logit of output o: an infinite one lies beyond any logit, and is finite.
+inline float rule_offset(CF32 offset, int64_t o) {
+  constexpr float kFar = std::numeric_limits<float>::max() / 4;
+  return offset.empty() ? 0 : std::clamp(offset[o], -kFar, kFar);
+}
 
 enum class ExpertWeight : uint8_t { kRaw, kOverTheirSum };
 void expert_weights_backward(F32 dp, CF32 dweight, CF32 p, CI32 place, ExpertWeight form);

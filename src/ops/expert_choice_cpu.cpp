@@ -114,8 +114,10 @@ ExpertTally choose_by_expert(const ExpertLists& to, CF32 p, CI32 run_begin, doub
   return {.assigned = next};
 }
 
-ExpertTally choose_above(const ExpertLists& to, CF32 logit, CF32 p, float depth) {
-  for (int64_t i = 0; i < logit.numel(); i++) to.place[i] = logit[i] + depth > 0 ? kTaken : kNotChosen;
+ExpertTally choose_above(const ExpertLists& to, CF32 logit, CF32 p, CF32 offset, float depth) {
+  for (int64_t s = 0; s < logit.shape[0]; s++)
+    for (int64_t e = 0; e < logit.cols(); e++)
+      to.place.row(s)[e] = logit.row(s)[e] + rule_offset(offset, e) + depth > 0 ? kTaken : kNotChosen;
   ExpertTally tally;
   write_lists(to, tally);
   write_weights(to, p, ExpertWeight::kRaw);

@@ -2,11 +2,11 @@
 //
 // A rule that was learned on training text may route too few or too many rows of another text, and every layer sees
 // what the layers before it left out. So each layer's offset is set with the layers before it calibrated and choosing
-// causally, as in generation.
+// causally, as in generation: the router of a routed block first, then the rules of its experts, of the rows that it
+// let through.
 #pragma once
 
 #include <functional>
-#include <span>
 #include <vector>
 
 #include "train/evaluate.h"
@@ -22,15 +22,29 @@ struct CalibratedLayer {
   double target = 0, before = 0, after = 0;  // shares of the text by the causal rule
   float offset = 0;
 };
+// The experts of a block, each of which has a rule of its own.
+struct CalibratedExperts {
+  int64_t block = 0;
+  double target = 0;  // share of each, of the rows that come to the block's experts
+  LayerExperts before = {}, after = {};
+  std::vector<float> offset = {};  // (E)
+};
 struct Calibration {
   Evaluation top_k;          // the choice of training: calibration does not change it
   Evaluation before, after;  // by the rule
   std::vector<CalibratedLayer> layer;
+  std::vector<CalibratedExperts> experts;
 };
 
-// Sets the offset of every router. `model` has router_offset, a causal rule, and packed products; `shares` has
-// one entry per router, in [0,1]. `progress` hears of passes over the text.
-Calibration calibrate(Model& model, Evaluator& evaluator, std::span<const double> shares, int64_t windows = 0,
+struct CalibrationShares {
+  std::vector<double> routed = {};   // one per router
+  std::vector<double> experts = {};  // one per block, if experts choose: what each of them takes
+};
+
+// Sets the offsets of every router and of every expert that chooses. `model` has them (router_offset, experts_offset),
+// a causal rule, and packed products; shares are in [0,1]. Experts to which no row came keep an offset of 0. `progress`
+// hears of passes over the text.
+Calibration calibrate(Model& model, Evaluator& evaluator, const CalibrationShares& shares, int64_t windows = 0,
                       const std::function<void(int64_t done, int64_t of)>& progress = {});
 
 }  // namespace isobath

@@ -45,6 +45,56 @@ TEST(Calibrate, writes_shares_of_all_and_none_that_can_be_read) {
   EXPECT_EQ(shares("default", {})[0], 1) << "the capacity of block 1";
 }
 
+TEST(Calibrate, moves_the_rules_of_experts_that_choose) {
+  const Workplace work;
+  output_of(
+      work.train({"--topology", "dense", "--experts", "3", "--experts-choice", "expert", "--experts-capacity", "0.3"}));
+  const auto shares = [&](const std::string& folder) {
+    std::vector<double> found;
+    const auto json =
+        nlohmann::json::parse(output_of({"eval", folder, "--path", work.text, "--by", "causal", "--json"}))["causal"];
+    for (const auto& block : json["experts"])
+      for (const double share : block["shares"]) found.push_back(share);
+    return found;
+  };
+  const std::string out = (work.dir / "calibrated").string(), rising = (work.dir / "rising").string();
+  const std::string text = output_of({"calibrate", work.out, "--path", work.text, "--out", out});
+  expect_in(text, "block   0   30.00%");
+  expect_in(text, "loss by top-k");
+  for (const double share : shares(out)) EXPECT_NEAR(share, 0.3, 0.02);
+  const auto config = nlohmann::json::parse(read_file(fs::path(out) / "config.json"))["mixture_of_depths"];
+  EXPECT_TRUE(config["experts"]["experts_offset"]);
+  EXPECT_FALSE(config["router_offset"]);
+  output_of({"generate", out, "--prompt", "the", "--max-tokens", "5"});
+  output_of({"quantize", out, "--type", "int8", "--out", (work.dir / "int8").string(), "--path", work.text});
+  const auto seen = nlohmann::json::parse(output_of({"inspect", out, "--text", "the chart reads", "--json"}));
+  EXPECT_EQ(seen["experts"][0]["given"].size(), 15u);
+  // Calibrated again, from the calibrated one, to a share of each block.
+  output_of({"calibrate", out, "--path", work.text, "--out", rising, "--share", "0,0.2,0.4,1"});
+  const std::vector<double> found = shares(rising);
+  const double wanted[] = {0, 0.2, 0.4, 1};
+  for (size_t i = 0; i < found.size(); i++) EXPECT_NEAR(found[i], wanted[i / 3], 0.02) << i;
+}
+
+TEST(Calibrate, moves_routers_and_experts_of_staged_models) {
+  const Workplace work;
+  output_of(work.train({"--experts", "2", "--experts-choice", "expert", "--experts-capacity", "0.5"}));
+  const std::string out = (work.dir / "calibrated").string();
+  const std::string text =
+      output_of({"calibrate", work.out, "--path", work.text, "--out", out, "--share", "0.5", "--experts-share", "0.4"});
+  expect_in(text, "block 1    50.00%");
+  expect_in(text, "block   1   40.00%");
+  const auto json =
+      nlohmann::json::parse(output_of({"eval", out, "--path", work.text, "--by", "causal", "--json"}))["causal"];
+  for (const auto& layer : json["layers"]) EXPECT_NEAR(double(layer["share"]), 0.5, 0.02);
+  for (const auto& block : json["experts"])
+    for (const double share : block["shares"]) EXPECT_NEAR(share, 0.4, 0.03);
+  const Ended ended = run(
+      {"calibrate", work.out, "--path", work.text, "--out", (work.dir / "c").string(), "--experts-share", "0.1,0.2"});
+  EXPECT_EQ(ended.code, 2);
+  expect_in(ended.error, "--experts-share has 2 values");
+}
+
 TEST(Calibrate, refuses_what_has_no_rule_and_folders_in_use) {
   const Workplace work;
   output_of(work.train({"--causal", "none"}));
@@ -63,13 +113,25 @@ TEST(Calibrate, refuses_what_has_no_rule_and_folders_in_use) {
   const std::string experts = (work.dir / "experts").string();
   output_of({"train", work.config, "--out", experts, "--peak", "100", "--quiet", "--topology", "dense", "--experts",
              "2", "--experts-per-token", "1", "--no-ops", "1"});
-  refused(experts, {"--out", free}, "has experts but no routed block");
+  refused(experts, {"--out", free}, "tokens choose its experts");
   expect_in(run({"generate", experts, "--prompt", "the", "--max-tokens", "5"}).error, "no-op choices ");
   output_of({"train", work.config, "--out", bce, "--peak", "100", "--quiet"});
   refused(bce, {"--out", (fs::path(bce) / "latest").string()}, "is there already");
   refused(bce, {"--out", bce}, "is there already");  // its checkpoints would be taken instead
   refused(bce, {"--out", free, "--share", "0.1,0.2,0.3"}, "--share has 3 values");
   refused(bce, {"--out", free, "--share", "1.5"}, "--share is 1.5");
+  refused(bce, {"--out", free, "--experts-share", "0.5"}, "experts that choose their rows");
+  const std::string choose = (work.dir / "choose").string(), unruled = (work.dir / "unruled").string();
+  const Arguments train{"train",     work.config, "--peak",           "100",    "--quiet", "--topology", "dense",
+                        "--experts", "2",         "--experts-choice", "expert", "--out"};
+  const auto trained = [&](Arguments all, std::initializer_list<std::string> more) {
+    all.insert(all.end(), more);
+    output_of(all);
+  };
+  trained(train, {choose});
+  trained(train, {unruled, "--experts-causal", "none"});
+  refused(choose, {"--out", free, "--share", "0.5", "--experts-share", "0.5"}, "leave one out");
+  refused(unruled, {"--out", free}, "experts_causal = none");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::vector<ModelConfig> configs() {
   all.push_back(dense_twin(tiny_config()));
   all.push_back(tiny_config());
   all.back().tie_word_embeddings = true;
-  for (const ExpertVariant& v : {kExpertVariants[0], kExpertVariants[6], kExpertVariants[8]}) {
+  for (const ExpertVariant& v : {kExpertVariants[0], kExpertVariants[6], kExpertVariants[7], kExpertVariants[9]}) {
     ModelConfig c = tiny_config();
     c.experts = v.experts;
     if (!v.staged) c.routing = {};

@@ -87,7 +87,8 @@ inline std::unique_ptr<Model> tiny_model(const ModelConfig& config, uint64_t see
     if (info.kind == Kind::kRouter)
       for (int64_t j = 0; j < w.numel(); j++) w[j] *= 50;
     if (info.kind == Kind::kRouter && info.bias) w[0] = -0.4f;
-    if (info.kind == Kind::kRule) w[0] = info.name.ends_with("offset") ? -0.2f : 0.3f;
+    if (info.kind == Kind::kRule)  // offsets: of a block, or of each of its experts
+      for (int64_t j = 0; j < w.numel(); j++) w[j] = info.name.ends_with("offset") ? -0.2f + 0.5f * float(j) : 0.3f;
   }
   return model;
 }

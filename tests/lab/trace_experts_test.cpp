@@ -38,6 +38,9 @@ std::unique_ptr<Model> ready(const ModelConfig& config) {
   for (SectionWeights& s : model->weights.weights().section)
     for (const F32 w : {s.expert_router, s.router.w})
       for (int64_t i = 0; !w.empty() && i < w.numel(); i++) w[i] *= 20;
+  for (SectionWeights& s : model->weights.weights().section)
+    for (int64_t e = 0; !s.expert_offset.empty() && e < s.expert_offset.numel(); e++)
+      s.expert_offset[e] = 0.4f - 0.3f * float(e);
   model->prepare(kWindow);
   return model;
 }
@@ -115,6 +118,7 @@ double softmax(const std::vector<double>& row, size_t o) {
 }
 
 Given expert_choice(const std::vector<std::vector<double>>& logits, const ExpertsConfig& e, bool training) {
+  const auto offset = [&](size_t o) { return e.offset ? 0.4 - 0.3 * double(o) : 0; };
   Given given(logits.size());
   const size_t T = logits.size(), k = std::max<size_t>(1, size_t(e.capacity * double(T) + 1e-9));
   for (size_t o = 0; o < size_t(e.experts); o++) {
@@ -123,7 +127,7 @@ Given expert_choice(const std::vector<std::vector<double>>& logits, const Expert
     std::stable_sort(order.begin(), order.end(),
                      [&](size_t a, size_t b) { return softmax(logits[a], o) > softmax(logits[b], o); });
     for (size_t i = 0; i < T; i++)
-      if (training ? i < k : logits[order[i]][o] > 0) given[order[i]].push_back(uint8_t(o));
+      if (training ? i < k : logits[order[i]][o] + offset(o) > 0) given[order[i]].push_back(uint8_t(o));
   }
   return given;
 }

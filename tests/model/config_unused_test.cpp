@@ -92,6 +92,17 @@ const std::vector<Unused> kExperts{
        c.experts.causal = Causal::kNone;
        c.experts.aux_weight = 0.2;
      }},
+    {"experts.experts_offset", "set experts_choice = expert",
+     [](auto& c) {
+       with_experts(c);
+       c.experts.offset = true;
+     }},
+    {"experts.experts_offset", "set experts_causal = bce",
+     [](auto& c) {
+       expert_choice(c);
+       c.experts.causal = Causal::kNone;
+       c.experts.offset = true;
+     }},
 };
 
 void expect_refused(const Unused& row, Topology topology) {
@@ -146,6 +157,7 @@ TEST(Unused, DoesNotRefuseWhatHasAnEffect) {
         expert_choice(c);
         c.experts.per_token = 1;
         c.experts.aux_weight = 2;
+        c.experts.offset = true;
       },
       [](auto& c) {
         expert_choice(c);

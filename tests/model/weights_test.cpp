@@ -84,6 +84,26 @@ TEST(Weights, OfRulesAreNotTrainedAndStartAtZero) {
   EXPECT_EQ(untrained, (std::vector<std::string>{"model.layers.1.router.offset", "model.layers.1.router.threshold"}));
 }
 
+TEST(Weights, OffsetsOfExpertsAreThereOnlyAfterCalibration) {
+  ModelConfig c = tiny_config(2);
+  c.experts = {.experts = 3, .choice = Choice::kExpert, .capacity = 0.4};
+  const int64_t without = count_weights(c);
+  EXPECT_FALSE(to_json(c)["mixture_of_depths"]["experts"].contains("experts_offset"));
+  c.experts.offset = true;
+  EXPECT_EQ(count_weights(c), without + 2 * 3);
+  EXPECT_TRUE(config_from_json(to_json(c), "config.json").experts.offset);
+  WeightSet set(c);
+  fill(set, 99);
+  initialize(set, 1);
+  for (int64_t l = 0; l < 2; l++) {
+    const F32 offset = set.weights().section[size_t(l)].expert_offset;
+    EXPECT_EQ(set.name_of(set.weights().section[size_t(l)].expert_offset),
+              "model.layers." + std::to_string(l) + ".block_sparse_moe.gate.offset");
+    EXPECT_EQ(offset.shape, Shape{3});
+    for (int64_t e = 0; e < 3; e++) EXPECT_EQ(offset[e], 0);
+  }
+}
+
 TEST(Weights, ATiedModelHasNoHead) {
   ModelConfig c = tiny_config(1);
   c.tie_word_embeddings = true;

@@ -144,11 +144,32 @@ TEST(ChooseAbove, EachTakesTheRowsThatItsLogitSays) {
   const Buffer logit = random_buffer({41, 3}, 1, 2), p = softmax_of(logit);
   for (const float depth : {0.0f, 0.5f, -1e30f, 1e30f}) {
     Lists lists(41, 3, 3);
-    const ExpertTally tally = choose_above(lists, logit, p, depth);
+    const ExpertTally tally = choose_above(lists, logit, p, {}, depth);
     expect_consistent(lists, tally);
     expect_weights(lists, p, false);
     for (int64_t i = 0; i < 41 * 3; i++)
       EXPECT_EQ(lists.taken(i / 3, i % 3), logit[i] + depth > 0 ? Taken::kExpert : Taken::kNot);
+  }
+}
+
+TEST(ChooseAbove, EachExpertHasAnOffsetOfItsOwn) {
+  const Buffer logit = random_buffer({41, 3}, 1, 2), p = softmax_of(logit);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const float ends[] = {-kInfinity, 0.4f, kInfinity}, zero[] = {0, 0, 0};
+  for (const float depth : {0.0f, -0.5f}) {
+    Lists lists(41, 3, 3), plain(41, 3, 3), zeros(41, 3, 3);
+    const ExpertTally tally = choose_above(lists, logit, p, CF32(ends, {3}), depth);
+    expect_consistent(lists, tally);
+    expect_weights(lists, p, false);
+    for (int64_t s = 0; s < 41; s++) {
+      EXPECT_EQ(lists.taken(s, 0), Taken::kNot);
+      EXPECT_EQ(lists.taken(s, 1), logit[s * 3 + 1] + 0.4f + depth > 0 ? Taken::kExpert : Taken::kNot);
+      EXPECT_EQ(lists.taken(s, 2), Taken::kExpert);
+    }
+    choose_above(plain, logit, p, {}, depth);
+    choose_above(zeros, logit, p, CF32(zero, {3}), depth);
+    EXPECT_EQ(plain.place.values, zeros.place.values);
+    EXPECT_THROW(choose_above(lists, logit, p, CF32(zero, {2}), depth), Error);
   }
 }
 
@@ -184,12 +205,12 @@ TEST(ExpertChoice, RefusesWhatIsNotFiniteAndWhatDoesNotFit) {
   Lists lists(4, 3, 3), with_no_op(4, 2, 3);
   EXPECT_THROW(choose_by_token(with_no_op, logit, p, List{0, 4}, {.per_row = 2}), Error) << "two of one with no-ops";
   EXPECT_THROW(choose_by_token(lists, logit, p, List{0, 3}, {}), Error) << "a run short";
-  EXPECT_THROW(choose_above(with_no_op, logit, p, 0), Error);
+  EXPECT_THROW(choose_above(with_no_op, logit, p, {}, 0), Error);
   logit[7] = NAN;
   for (const auto& choose : {std::function<void()>([&] {
                                choose_by_token(lists, logit, p, List{0, 4}, {});
                              }),
-                             std::function<void()>([&] { choose_above(lists, logit, p, 0); })}) {
+                             std::function<void()>([&] { choose_above(lists, logit, p, {}, 0); })}) {
     try {
       choose();
       FAIL();
@@ -204,7 +225,7 @@ TEST(ExpertChoice, OfNoRowsIsEmpty) {
   const Buffer none({0, 3});
   Lists lists(0, 3, 3);
   EXPECT_EQ(choose_by_token(lists, none, none, List{0, 0}, {}).assigned, 0);
-  EXPECT_EQ(choose_above(lists, none, none, 0).assigned, 0);
+  EXPECT_EQ(choose_above(lists, none, none, {}, 0).assigned, 0);
   EXPECT_EQ(lists.begin[3], 0);
 }
 

@@ -17,10 +17,12 @@ inline const ExpertVariant kExpertVariants[] = {
     {"LoweredCapacity", {.experts = 4, .per_token = 1, .capacity_factor = 0.5}},
     {"ExpertChoice", {.experts = 4, .choice = Choice::kExpert}},
     {"ExpertChoiceWithoutARule", {.experts = 4, .choice = Choice::kExpert, .capacity = 0.25, .causal = Causal::kNone}},
+    {"ExpertChoiceCalibrated", {.experts = 4, .choice = Choice::kExpert, .offset = true}},
     {"Integrated", {.experts = 3, .per_token = 1, .no_ops = 1}},
     {"IntegratedBounded", {.experts = 3, .per_token = 1, .no_ops = 2, .no_op_capacity = 0.2}},
     {"Staged", {.experts = 3}, true},
     {"StagedExpertChoice", {.experts = 3, .choice = Choice::kExpert}, true},
+    {"StagedCalibrated", {.experts = 3, .choice = Choice::kExpert, .offset = true}, true},
     {"StagedLoweredCapacity", {.experts = 3, .per_token = 1, .capacity_factor = 0.6}, true},
 };
 

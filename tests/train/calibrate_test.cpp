@@ -72,7 +72,7 @@ TEST_P(Calibrated, shares_are_the_targets_and_top_k_stays) {
   Evaluator evaluator(config, corpus_of(run).train, {.T = 24, .B = 3});
   model.prepare(evaluator.rows());
   const std::vector<double> shares{0.4, 0.1};
-  const Calibration c = calibrate(model, evaluator, shares);
+  const Calibration c = calibrate(model, evaluator, {.routed = shares});
   ASSERT_EQ(c.layer.size(), 2u);
   const double rows = double(c.after.rows);
   for (size_t i = 0; i < 2; i++) {
@@ -86,10 +86,10 @@ TEST_P(Calibrated, shares_are_the_targets_and_top_k_stays) {
   EXPECT_NE(c.after.loss, c.before.loss);
 
   // Calibrating again finds the same numbers: what a layer was before does not matter.
-  const Calibration again = calibrate(model, evaluator, shares);
+  const Calibration again = calibrate(model, evaluator, {.routed = shares});
   for (size_t i = 0; i < 2; i++) EXPECT_EQ(again.layer[i].offset, c.layer[i].offset);
 
-  const Calibration ends = calibrate(model, evaluator, std::vector<double>{0, 1});
+  const Calibration ends = calibrate(model, evaluator, {.routed = {0, 1}});
   EXPECT_EQ(ends.layer[0].after, 0);
   EXPECT_EQ(ends.layer[1].after, 1);
   EXPECT_TRUE(std::isfinite(ends.after.loss));
@@ -114,7 +114,7 @@ TEST(Calibrate, refuses_other_numbers_of_shares) {
   config.routing.router_offset = true;
   Model model(config);
   Evaluator evaluator(config, corpus_of(run).train, {.T = 24, .B = 3});
-  expect_in(error_of([&] { calibrate(model, evaluator, std::vector<double>{0.5}); }).what(), "1 shares for 2 routers");
+  expect_in(error_of([&] { calibrate(model, evaluator, {.routed = {0.5}}); }).what(), "1 shares for 2 routers");
 }
 
 }  // namespace
