@@ -64,11 +64,10 @@ CalibrationShares targets(const Arguments& a, const ModelConfig& config) {
 }
 
 void require_rule(const ModelConfig& config, const std::string& model) {
+  const char* by_tokens =
+      "routes no block, and tokens choose its experts in generation as in training (experts_choice = token)";
   require(config.routed_blocks() > 0 || config.experts_choose(), "{} {}; there is no rule to calibrate", model,
-          config.has_experts()
-              ? "routes no block, and tokens choose its experts (experts_choice = token), when text is "
-                "generated as in training"
-              : "is a dense model");
+          config.has_experts() ? by_tokens : "is a dense model");
   require(config.has_causal_rule(), "{} was trained with {}causal = none and has no causal rule to calibrate", model,
           config.experts_choose() && config.experts.causal == Causal::kNone ? "experts_" : "");
 }

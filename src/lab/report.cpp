@@ -74,7 +74,7 @@ void add_expert_map(Page& page, const Trace& trace, const Tokenizer& tokenizer) 
       "Tokens, blocks and experts",
       fmt::format("The first {} tokens of that passage, left to right; block 0 is on top. A cell has the number "
                   "and the colour of the expert that its token was given to, of several the first four below "
-                  "each other. Pale: no expert, so no MLP.{}",
+                  "each other. Without a number: no expert, so no MLP.{}",
                   std::min(kExpertMapTokens, trace.tokens()),
                   trace.layer.empty() ? "" : " Nothing: the token skipped the block."));
   page.chart(map.spec, map.table, Page::Numbers::kFolded, "routing-map");
