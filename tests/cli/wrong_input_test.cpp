@@ -189,8 +189,8 @@ TEST_F(WrongModel, a_new_run_in_the_folder_of_another) {
 
   const fs::path model = dir_ / "a-model";
   fs::copy(latest_checkpoint(run_)->folder, model);
-  wrong({"train", "--from", model.string(), "--path", trained_->text, "--steps", "2", "--out", model.string(), "--peak",
-         "100"},
+  wrong({"train", "--from", model.string(), "--path", trained_->text, "--steps", "2", "--context", "24", "--out",
+         model.string(), "--peak", "100"},
         {model.string() + " is the folder of a model", "--out"});
   EXPECT_FALSE(latest_checkpoint(model));
 }
