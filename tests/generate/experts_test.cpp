@@ -2,6 +2,7 @@
 // rules, bit for bit.
 #include "generate/tiny_model.h"
 #include "support/expert_variants.h"
+#include "train/calibrate.h"
 
 namespace isobath {
 namespace {
@@ -64,6 +65,27 @@ TEST_P(ExpertGeneration, GreedyWithDraftsEqualsWithoutThem) {
   const std::vector<Traced> got = run_traced(with, requests), want = run_traced(without, requests);
   for (size_t b = 0; b < requests.size(); b++) expect_same_answer(got[b], want[b], "sequence " + std::to_string(b));
   EXPECT_GT(with.statistics().speculation.rounds, 0);
+}
+
+// Rules that take far from what they should, until they are calibrated on a text.
+TEST(CalibratedExperts, GenerateAsTheUncachedEvaluation) {
+  for (const bool staged : {false, true}) {
+    ModelConfig config =
+        config_of({"", {.experts = 4, .choice = Choice::kExpert, .capacity = 0.2, .offset = true}, staged});
+    config.routing.router_offset = staged;
+    const auto model = tiny_model(config);
+    const std::vector<std::vector<int32_t>> text{random_prompt(600, 5)};
+    Evaluator evaluator(model->config(), stream_of(text, 0), {.T = 60, .B = 2});
+    model->prepare(evaluator.rows());
+    const Calibration c =
+        calibrate(*model, evaluator,
+                  {.routed = std::vector<double>(size_t(config.routers()), 0.5), .experts = {0.2, 0.2, 0.2, 0.2}});
+    for (const CalibratedExperts& block : c.experts)
+      for (size_t e = 0; e < 4; e++) EXPECT_NEAR(block.after.share(e), 0.2, 0.01);
+    const auto requests = requests_of(3);
+    Engine engine(*model, Tokenizer::bytes(), {.sequences = 3, .max_rows = 7});
+    for (const Traced& trace : run_traced(engine, requests)) expect_equals_uncached(*model, trace, 0);
+  }
 }
 
 TEST(NoOps, AreCounted) {
