@@ -112,8 +112,8 @@ def start(a, folder):
 
 
 def same_model(engines):
-    """Whether the peers in fp32 write the same tokens, as far as random weights let them agree: the first 16. With rows in
-    a wrong order a model can still write the same text, so the first token must have the same probability too."""
+    """Whether the peers in fp32 write the same tokens, as far as random weights let them agree: the first 16. With rows
+    in a wrong order a model can still write the same text, so the first token must have the same probability too."""
     firsts = {name: engine.first for name, engine in engines.items()
               if isinstance(engine, Worker) and own_twin(name) == "Isobath fp32"}
     for name, first in firsts.items():

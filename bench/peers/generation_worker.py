@@ -75,6 +75,13 @@ def ctranslate2_peer(folder, kind, _, threads, prompt, tokens):
     return run, {"ctranslate2": ctranslate2.__version__}
 
 
+def llama_build(llama):
+    """Its version, and the instructions and parts that it was compiled with."""
+    info = llama.llama_print_system_info().decode()
+    uses = [word.split()[-3] for word in info.split("|") if word.strip().endswith("= 1")]
+    return f"{llama.llama_version().decode()} (llama-cpp-python {llama.__version__}; {' '.join(uses)})"
+
+
 def llama_peer(folder, kind, _, threads, prompt, tokens):
     import llama_cpp as llama  # the bindings of the C functions: what they cost a pass is some microseconds
     import numpy
@@ -86,8 +93,9 @@ def llama_peer(folder, kind, _, threads, prompt, tokens):
     wish = llama.llama_context_default_params()
     wish.n_ctx, wish.n_batch, wish.n_ubatch = prompt + tokens, prompt, prompt
     wish.n_threads = wish.n_threads_batch = threads
-    if kind == "f32":  # keys and values too; otherwise they are fp16
+    if kind == "f32":  # keys and values too; otherwise they are fp16, and flash attention is on and faster
         wish.type_k = wish.type_v = llama.GGML_TYPE_F32
+        wish.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
     context = llama.llama_init_from_model(model, wish)
     vocabulary = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(model))
 
@@ -113,10 +121,7 @@ def llama_peer(folder, kind, _, threads, prompt, tokens):
             passes.append(time.perf_counter() - begin)
         return {"tokens_s": 1 / median(passes), "prompt_tokens_s": prompt / prompt_s, "tokens": written, "score": score}
 
-    info = llama.llama_print_system_info().decode()
-    uses = [word.split()[-3] for word in info.split("|") if word.strip().endswith("= 1")]
-    about = f"{llama.llama_version().decode()} (llama-cpp-python {llama.__version__}; {' '.join(uses)})"
-    return run, {"llama.cpp": about}
+    return run, {"llama.cpp": llama_build(llama)}
 
 
 def main():
