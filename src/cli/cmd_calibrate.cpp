@@ -118,7 +118,7 @@ void add_calibrate(CLI::App& app, Run& run) {
   command->add_option("--batch", a->batch, "windows at a time; changes speed and memory, never the result")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  command->add_option("--windows", a->windows, "only the first so many windows; 0: all")
+  command->add_option("--windows", a->windows, "only so many windows, spread evenly over the text; 0: all")
       ->check(not_negative)
       ->capture_default_str();
   add_threads(*command);

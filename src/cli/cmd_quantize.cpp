@@ -144,11 +144,13 @@ void add_quantize(CLI::App& app, Run& run) {
       ->check(CLI::IsMember({"int8", "bf16"}))
       ->required();
   command->add_option("--out", a->out, "folder of the new model")->required();
-  a->text.add_path(*command, "; the loss on it is measured before and after");
+  CLI::Option* path = a->text.add_path(*command, "; the loss on it is measured before and after");
   command->add_option("--by", a->by, "how rows are chosen when the loss is measured")
       ->check(CLI::IsMember({"both", "topk", "causal"}))
       ->capture_default_str();
   a->text.add_windows(*command);
+  for (const char* of_text : {"--by", "--split", "--context", "--batch", "--windows", "--max-documents"})
+    command->get_option(of_text)->needs(path);
   add_threads(*command);
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_quantize(*a); }; });

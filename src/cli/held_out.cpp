@@ -51,7 +51,7 @@ void HeldOutFlags::add_windows(CLI::App& command) {
   command.add_option("--batch", batch, "windows at a time; changes speed and memory, never the result")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  command.add_option("--windows", windows, "only the first so many windows; 0: all")
+  command.add_option("--windows", windows, "only so many windows, spread evenly over the text; 0: all")
       ->check(not_negative)
       ->capture_default_str();
   command

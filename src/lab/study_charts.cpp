@@ -174,11 +174,18 @@ Figure loss_against_flops(const Recipes& all) {
   return figure;
 }
 
+// Whether evaluations during the run read fewer windows than the one at its end.
+bool read_parts(const Json& record) {
+  const int64_t part = record["changed"].value("train", Json::object()).value("eval_windows", int64_t(0));
+  return part > 0 && part < record["top_k"]["windows"];
+}
+
 Figure learning_curves_of(const Recipes& all) {
   constexpr size_t kMost = 12;
   Figure figure{"learning-curves",
                 "Learning curves",
-                fmt::format("Validation loss by top-k against training FLOPs, mean of the seeds{}.",
+                fmt::format("Validation loss by top-k against training FLOPs, mean of the seeds{}. Where evaluations "
+                            "during a run read a part of the text, its last one, of the whole, is left out.",
                             all.size() > kMost ? fmt::format("; the first {} of {} models", kMost, all.size()) : ""),
                 {}};
   SeriesData data;
@@ -187,7 +194,8 @@ Figure learning_curves_of(const Recipes& all) {
     const RecipeSummary& r = all[i];
     const std::string series = row_label(all, r);
     const Json& first = (*r.first)["curve"]["validation"];
-    for (size_t p = 0; p < first.size(); p++) {
+    const size_t points = first.size() - (first.size() > 1 && read_parts(*r.first) ? 1 : 0);
+    for (size_t p = 0; p < points; p++) {
       std::vector<double> losses;
       for (const Json* run : r.runs)
         if (const Json& curve = (*run)["curve"]["validation"]; p < curve.size()) losses.push_back(curve[p][1]);

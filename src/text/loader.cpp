@@ -101,36 +101,36 @@ const Batch& Loader::train(int64_t first, int64_t count) {
   require(windows_ > 0,
           "loader: {} tokens of training text, expected at least T + 1 = {}; use more text or a smaller T",
           stream_.size(), options_.T + 1);
-  return fill(first, count, true);
+  return fill(first, count, true, 0);
 }
 
 int64_t Loader::eval_sequences() const {
   return by_document() ? int64_t(eval_begin_.size()) - 1 : (stream_.size() - 2 + options_.T) / options_.T;
 }
 
-const Batch& Loader::eval(int64_t first, int64_t count) {
-  require(first + count <= eval_sequences(), "loader: evaluation sequences {} to {}, expected at most {}", first,
-          first + count, eval_sequences());
-  return fill(first, count, false);
+const Batch& Loader::eval(int64_t first, int64_t count, int64_t part) {
+  const int64_t all = eval_sequences();
+  if (part == 0) part = all;
+  require(part <= all && first + count <= part, "loader: evaluation sequences {} to {} of {}, expected at most {}",
+          first, first + count, part, all);
+  return fill(first, count, false, part);
 }
 
-const Batch& Loader::fill(int64_t first, int64_t count, bool training) {
+Loader::Window Loader::eval_window(int64_t index) const {
+  const int64_t T = options_.T;
+  if (by_document()) return {eval_begin_[size_t(index)], eval_begin_[size_t(index + 1)]};
+  return {index * T, std::min((index + 1) * T, stream_.size() - 1)};
+}
+
+const Batch& Loader::fill(int64_t first, int64_t count, bool training, int64_t part) {
   require(first >= 0 && count >= 1 && count <= options_.B,
           "loader: {} sequences from {}, expected 1 to B = {} from 0 on", count, first, options_.B);
-  const int64_t T = options_.T;
   int64_t rows = 0;
   capacities_ = segments_ = 0;
   for (int64_t b = 0; b < count; b++) {
-    const int64_t index = first + b;
-    Window window;
-    if (training)
-      window = train_window(index);
-    else if (by_document())
-      window = {eval_begin_[size_t(index)], eval_begin_[size_t(index + 1)]};
-    else
-      window = {index * T, std::min((index + 1) * T, stream_.size() - 1)};
+    const int64_t index = training ? first + b : (first + b) * eval_sequences() / part;
     sequence_id_[size_t(b)] = index;
-    rows = append(window, rows, int32_t(b));
+    rows = append(training ? train_window(index) : eval_window(index), rows, int32_t(b));
   }
   capacity_begin_[size_t(capacities_)] = segment_begin_[size_t(segments_)] = int32_t(rows);
   batch_ = {view_of(token_, rows),

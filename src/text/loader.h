@@ -47,7 +47,9 @@ class Loader {
   // Evaluation: windows of T in order from the start of the stream, each beginning without context. Each token but the
   // first is a target once (with kDocument attention: but the first of each document); the last window is shorter.
   int64_t eval_sequences() const;
-  const Batch& eval(int64_t first, int64_t count);
+  // Windows first to first + count - 1 of `part` ones that are spread evenly over the stream; 0: of all. A part at the
+  // beginning would be one chapter.
+  const Batch& eval(int64_t first, int64_t count, int64_t part = 0);
 
   static int64_t scored_targets(const Batch& batch);
 
@@ -58,7 +60,8 @@ class Loader {
   bool by_document() const;
   Window train_window(int64_t index) const;  // cut at documents
   Window cut_at_documents(Window window) const;
-  const Batch& fill(int64_t first, int64_t count, bool training);
+  Window eval_window(int64_t index) const;
+  const Batch& fill(int64_t first, int64_t count, bool training, int64_t part);
   int64_t append(Window window, int64_t row, int32_t sequence);
 
   TokenStream stream_;

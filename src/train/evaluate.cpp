@@ -97,7 +97,7 @@ Evaluation Evaluator::run(const Model& model, const Selection& how, int64_t wind
       result.complete = false;
       break;
     }
-    const Batch& batch = loader_.eval(first, std::min(batch_, count - first));
+    const Batch& batch = loader_.eval(first, std::min(batch_, count - first), count);
     forward_blocks(model.weights.weights(), *model.products, acts_, model.config(), batch, how);
     forward_loss(model.weights.weights(), *model.products, acts_, model.config(), batch);
     for (int64_t n = 0; n < batch.rows(); n++) {

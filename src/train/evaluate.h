@@ -57,8 +57,8 @@ class Evaluator {
   int64_t windows() const { return loader_.eval_sequences(); }
 
   // Throws Error{kWork} where the loss is not finite.
-  // The first `windows` windows (0: all). `progress`, if given, hears of windows done; `stop`, if given, ends the
-  // evaluation when it says so; `on_batch`, if given, sees what each pass left.
+  // So many windows, spread evenly over the text (0: all). `progress`, if given, hears of windows done; `stop`, if
+  // given, ends the evaluation when it says so; `on_batch`, if given, sees what each pass left.
   Evaluation run(const Model& model, const Selection& how, int64_t windows = 0,
                  const std::function<void(int64_t done, int64_t of)>& progress = {},
                  const std::function<bool()>& stop = {},

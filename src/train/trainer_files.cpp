@@ -100,6 +100,8 @@ FolderLock prepare_folder(const fs::path& out, const fs::path& resumed) {
   if (!own && latest_checkpoint(out))
     fail("{} holds the checkpoints of another run; go on with it (--resume), or name another folder (--out)",
          out.string());
+  if (!own && fs::exists(out / "config.json"))  // whose weights the run's checkpoints would hide
+    fail("{} is the folder of a model; name another one for the run (--out)", out.string());
   require_writable(out);
   remove_unfinished(out);
   return lock;

@@ -79,6 +79,7 @@ TEST_F(Quantize, refuses_what_it_cannot_do) {
   refused(quantize(out_, {"--path", (dir_ / "nothing.txt").string()}), {"nothing.txt"});
   refused(quantize(trained_->dir.path().string()), {"is there already", "--out"});
   refused(quantize("/proc/model"), {"/proc"});
+  refused(quantize(out_, {"--by", "causal"}), {"--by", "--path"});
   refused(quantize((dir_ / "..").string()), {"not the name of a new folder"});
   refused(quantize(out_, {"--context", "100000", "--path", trained_->text}), {"--context 100000"});
   refused({"quantize", (dir_ / "none").string(), "--type", "int8", "--out", out_}, {"no such file or folder"});

@@ -186,6 +186,13 @@ TEST_F(WrongModel, a_new_run_in_the_folder_of_another) {
         {run_.string() + " holds the checkpoints of another run", "--resume", "--out"});
   EXPECT_EQ(read_file(run_ / "metrics.jsonl"), before);
   EXPECT_EQ(list_checkpoints(run_).size(), 2u);
+
+  const fs::path model = dir_ / "a-model";
+  fs::copy(latest_checkpoint(run_)->folder, model);
+  wrong({"train", "--from", model.string(), "--path", trained_->text, "--steps", "2", "--context", "24", "--out",
+         model.string(), "--peak", "100"},
+        {model.string() + " is the folder of a model", "--out"});
+  EXPECT_FALSE(latest_checkpoint(model));
 }
 
 TEST_F(WrongModel, folders_without_a_model) {

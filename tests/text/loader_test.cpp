@@ -232,6 +232,27 @@ TEST(Loader, EvaluationHasTheSameSequencesInAnyBatch) {
   }
 }
 
+TEST(Loader, APartOfTheEvaluationIsSpreadOverTheText) {
+  const TokenStream text = stream({30, 1, 2, 50, 20});
+  for (const Scope scope : {Scope::kSequence, Scope::kDocument}) {
+    Loader loader(text, {.T = 8, .B = 16, .capacity_scope = scope, .attention_scope = scope, .max_documents = 1});
+    const int64_t n = loader.eval_sequences();
+    for (const int64_t part : {int64_t{1}, int64_t{3}, n - 1, n}) {
+      SCOPED_TRACE(part);
+      for (int64_t i = 0; i < part; i++) {
+        const int64_t index = i * n / part;
+        const Rows found(loader.eval(i, 1, part));
+        EXPECT_EQ(loader.eval(i, 1, part).sequence_id[0], index);
+        const Rows want(loader.eval(index, 1));
+        EXPECT_EQ(found.token, want.token);
+        EXPECT_EQ(found.target, want.target);
+      }
+    }
+    EXPECT_THROW(loader.eval(0, 1, n + 1), Error);
+    EXPECT_THROW(loader.eval(2, 2, 3), Error);
+  }
+}
+
 TEST(Loader, RefusesWhatItCannotDo) {
   EXPECT_THROW(Loader(TokenStream(), {}), Error);
   EXPECT_THROW(Loader(stream({5}), {.T = 0}), Error);
