@@ -1,12 +1,10 @@
 """Tokens per second that Isobath and other engines write with the same weights, one sequence, in turns.
 
     bench/peers/generate                                     109.5 M weights, prompts of 64 tokens, then 128 are written
-    bench/peers/generate --llama-bench PATH --gguf f32.gguf --gguf q8_0.gguf      llama.cpp as well
+    bench/peers/generate --rounds 3 --tokens 32 --json
 
-For llama.cpp convert the checkpoint (build/peers/generation-model, written by a first run) with its own scripts:
-    python convert_hf_to_gguf.py build/peers/generation-model --outtype f32 --outfile f32.gguf     (or bf16, q8_0)
 In each round every engine writes the same prompt's continuation once, and the order is turned around in the next.
-A ratio is of speeds in the same round. Engines in fp32 must write the same text first.
+A ratio is of speeds in the same round. Peers in fp32 must write the same text first.
 """
 
 import argparse
@@ -33,13 +31,9 @@ def parse():
     parser.add_argument("--tokens", type=int, default=128, metavar="N", help="tokens written, 128")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), metavar="N")
     parser.add_argument("--modes", default="eager", help="of PyTorch, with commas: eager, compile (minutes to start)")
-    parser.add_argument("--llama-bench", metavar="PATH", help="llama.cpp's program of that name")
-    parser.add_argument("--gguf", action="append", default=[], metavar="FILE", help="of the checkpoint; more than one")
     parser.add_argument("--isobath", default=str(ROOT / "build/release/isobath"), metavar="PATH", help="the program")
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     arguments = parser.parse_args()
-    if bool(arguments.llama_bench) != bool(arguments.gguf):
-        parser.error("--llama-bench and --gguf belong together")
     if not os.access(arguments.isobath, os.X_OK):
         parser.error(f"there is no program {arguments.isobath}; `make` builds it, --isobath names another")
     return arguments
@@ -86,22 +80,6 @@ class Isobath:
                 "read_gb_s": machine["read_gb_s"]}
 
 
-class LlamaBench:
-    def __init__(self, a, gguf):
-        self.command = [a.llama_bench, "-m", gguf, "-p", str(a.prompt), "-n", str(a.tokens), "-t", str(a.threads), "-r",
-                        "1", "-o", "json"]
-        self.env = compare.environment(a.threads)
-        first = self.records()[0]
-        self.about = {"llama.cpp": str(first.get("build_commit", "unknown"))}
-
-    def records(self):
-        return json.loads(subprocess.check_output(self.command, env=self.env, text=True, stderr=subprocess.DEVNULL))
-
-    def run(self):
-        speed = {"tokens_s" if r["n_gen"] else "prompt_tokens_s": r["avg_ts"] for r in self.records()}
-        return speed
-
-
 def converted(folder, kind):
     """CTranslate2's form of the checkpoint."""
     to = BUILD / f"generation-ctranslate2-{kind}"
@@ -120,25 +98,29 @@ def start(a, folder):
             makers[f"PyTorch {mode} {kind}"] = lambda m=mode, k=kind: Worker(a, "torch", folder, k, m)
     for kind in ("float32", "int8"):
         makers[f"CTranslate2 {kind}"] = lambda k=kind: Worker(a, "ctranslate2", converted(folder, k), k, "-")
-    for gguf in a.gguf:
-        makers[f"llama.cpp {Path(gguf).stem}"] = lambda g=gguf: LlamaBench(a, g)
+    for kind in ("f32", "bf16", "q8_0"):
+        makers[f"llama.cpp {kind}"] = lambda k=kind: Worker(a, "llama.cpp", folder, k, "-")
     engines = {}
     for name, make in makers.items():
         print(f"starting {name}", file=sys.stderr, flush=True)
         try:
             engines[name] = make()
         except (RuntimeError, subprocess.CalledProcessError, OSError) as error:
-            print(f"left out: {name}: {str(error).strip()[-300:]}", file=sys.stderr, flush=True)
+            reason = str(error).strip().rpartition("\n")[2]
+            print(f"left out: {name}: {reason[-300:]}", file=sys.stderr, flush=True)
     return engines
 
 
-def same_texts(engines):
-    """Whether the peers in fp32 wrote the same tokens, as far as random weights let them agree: the first 16."""
-    texts = {name: engine.first["tokens"][:16] for name, engine in engines.items()
-             if isinstance(engine, Worker) and name.endswith("float32")}
-    for name, tokens in texts.items():
-        print(f"{name} writes {tokens[:6]} ...", file=sys.stderr)
-    return len({tuple(tokens) for tokens in texts.values()}) <= 1
+def same_model(engines):
+    """Whether the peers in fp32 write the same tokens, as far as random weights let them agree: the first 16. With rows
+    in a wrong order a model can still write the same text, so the first token must have the same probability too."""
+    firsts = {name: engine.first for name, engine in engines.items()
+              if isinstance(engine, Worker) and own_twin(name) == "Isobath fp32"}
+    for name, first in firsts.items():
+        print(f"{name} writes {first['tokens'][:6]} ..., log-probability {first['score']:.4f}", file=sys.stderr)
+    scores = [first["score"] for first in firsts.values()]
+    texts = {tuple(first["tokens"][:16]) for first in firsts.values()}
+    return len(texts) <= 1 and max(scores, default=0) - min(scores, default=0) < 0.01
 
 
 def measure(a, engines):
@@ -196,8 +178,8 @@ def main():
     versions = {"Isobath": subprocess.check_output([a.isobath, "--version"], text=True).split()[-1]}
     for engine in engines.values():
         versions |= engine.about
-    if not same_texts(engines):
-        sys.exit("the peers do not write the same text: they run different models")
+    if not same_model(engines):
+        sys.exit("the peers in fp32 do not write the same text with the same probability: their models differ")
     found = measure(a, engines)
     record = {"versions": versions, "threads": a.threads, "prompt": a.prompt, "tokens": a.tokens, "rounds": a.rounds,
               "runs": found, "summary": summary(found)}
