@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 
@@ -9,9 +10,11 @@
 #include "cli/flags.h"
 #include "cli/open_model.h"
 #include "cli/run_text.h"
+#include "cli/table_text.h"
 #include "cli/terminal.h"
 #include "generate/request.h"
 #include "lab/report.h"
+#include "lab/trace_statistics.h"
 #include "train/metrics.h"
 
 namespace isobath::cli {
@@ -46,6 +49,42 @@ Selection selection(const Arguments& a, const ModelConfig& config) {
   return how;
 }
 
+void print_statistics(const LoadedModel& loaded, const Trace& trace) {
+  constexpr size_t kEnds = 6;
+  const bool mlps = trace.counts_mlps();
+  const char* depth = mlps ? "number of MLPs" : "depth";
+  const RankCorrelation entropy = depth_and_entropy(trace);
+  if (!std::isfinite(entropy.value)) {
+    std::printf("\n%s and entropy of the next token: no correlation, since every token %s\n", depth,
+                mlps ? "got equally many" : "went equally deep");
+    return;
+  }
+  std::printf("\nSpearman's rank correlation of %s over %lld tokens, with the entropy of the next token: %s\n", depth,
+              static_cast<long long>(trace.tokens()), text_of(entropy).c_str());
+  std::printf("  with the loss there: %s\n", text_of(depth_and_loss(trace)).c_str());
+  if (const std::vector<TokenDepth> tokens = tokens_by_depth(trace); !tokens.empty())
+    std::printf("\nthe deepest and the least deep tokens, of those that occur ten times\n%s\n",
+                table_text(depth_table(tokens, loaded.tokenizer, kEnds)).c_str());
+}
+
+nlohmann::json to_json(const RankCorrelation& c) {  // null where there is none
+  nlohmann::json json{{"value", c.value}};
+  if (c.interval) json["interval"] = {c.interval->low, c.interval->high};
+  return json;
+}
+
+nlohmann::json depths_json(const Trace& trace, const Tokenizer& tokenizer) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const TokenDepth& t : tokens_by_depth(trace))
+    list.push_back({{"token", t.token},
+                    {"text", tokenizer.decode(std::array{t.token})},
+                    {"count", t.count},
+                    {"depth", t.depth},
+                    {"entropy", t.entropy},
+                    {"loss", t.loss}});
+  return list;
+}
+
 void print_trace(const LoadedModel& loaded, const Trace& trace, const Arguments& a) {
   const bool mlps = trace.counts_mlps();
   std::printf("%s\n", depth_text(trace, loaded.tokenizer, trace.tokens(), use_colour(a.colour)).c_str());
@@ -56,14 +95,7 @@ void print_trace(const LoadedModel& loaded, const Trace& trace, const Arguments&
   for (const TracedLayer& layer : trace.layer) std::printf("%s\n", layer_line(layer.routing).c_str());
   for (const TracedExperts& e : trace.experts) std::printf("%s\n", experts_line(e.sum).c_str());
   if (!mlps) std::printf("\nrouter weights\n%s", router_weight_text(trace).c_str());
-  const double correlation = trace.depth_entropy_correlation();
-  const char* depth = mlps ? "number of MLPs" : "depth";
-  if (std::isfinite(correlation))
-    std::printf("\n%s and entropy of the next token: Spearman's rank correlation %.3f over %lld tokens\n", depth,
-                correlation, static_cast<long long>(trace.tokens()));
-  else
-    std::printf("\n%s and entropy of the next token: no correlation, since every token %s\n", depth,
-                mlps ? "got equally many" : "went equally deep");
+  print_statistics(loaded, trace);
 }
 
 // Per token the outputs of the expert router that it was given to: experts, or a no-op, whose number is no expert's;
@@ -105,7 +137,10 @@ nlohmann::json trace_json(const Trace& trace, const Tokenizer& tokenizer) {
           {"pieces", std::move(pieces)},
           {"layers", std::move(layers)},
           {"experts", experts_json(trace)},
-          {"depth_entropy_correlation", trace.depth_entropy_correlation()}};  // null where there is none
+          {"loss", trace.loss},
+          {"depth_and_entropy", to_json(depth_and_entropy(trace))},
+          {"depth_and_loss", to_json(depth_and_loss(trace))},
+          {"by_depth", depths_json(trace, tokenizer)}};
 }
 
 void print_json(const nlohmann::json& json) {

@@ -14,12 +14,9 @@
 #include <string>
 #include <vector>
 
-namespace isobath {
+#include "lab/statistics.h"
 
-struct Interval {
-  double low = 0, high = 0;
-  bool holds(double value) const { return low <= value && value <= high; }
-};
+namespace isobath {
 
 struct FitOptions {
   double level = 0.95;  // of intervals

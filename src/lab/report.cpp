@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "lab/charts.h"
 #include "lab/expert_charts.h"
+#include "lab/trace_statistics.h"
 
 namespace isobath {
 namespace {
@@ -102,10 +103,26 @@ void add_entropy(Page& page, const Trace& trace) {
   const bool mlps = trace.counts_mlps();
   page.section(mlps ? "Entropy against MLPs" : "Entropy against depth",
                fmt::format("Are tokens that {} the ones after which the text is hard to predict? Boxes hold the "
-                           "middle half, whiskers 90%. Spearman's rank correlation of {} and entropy: {:.3f}.",
+                           "middle half, whiskers 90%. Spearman's rank correlation of {} with entropy: {}; with the "
+                           "loss: {}.",
                            mlps ? "get many MLPs" : "go deep", mlps ? "their number" : "depth",
-                           trace.depth_entropy_correlation()));
+                           text_of(depth_and_entropy(trace)), text_of(depth_and_loss(trace))));
   page.chart(entropy.spec, entropy.table, Page::Numbers::kFolded, "entropy");
+}
+
+void add_deep_tokens(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
+  constexpr size_t kEnds = 12;
+  const std::vector<TokenDepth> tokens = tokens_by_depth(trace);
+  if (!tokens.empty()) {
+    page.section(
+        "Tokens that go deep, and tokens that do not",
+        fmt::format("Those that occur ten times or more: the {} deepest and the {} least deep.", kEnds, kEnds));
+    page.html(table_html(depth_table(tokens, tokenizer, kEnds)));
+  }
+  if (trace.layer.empty()) return;
+  page.section("Share routed, by place in the window",
+               "Top-k looks at a whole sequence and may prefer some places in it; a window begins without context.");
+  page.html(table_html(shares_by_place(trace)));
 }
 
 }  // namespace
@@ -115,7 +132,9 @@ void add_routing(Page& page, const Trace& trace, const Tokenizer& tokenizer) {
   trace.experts.empty() ? add_map(page, trace, tokenizer) : add_expert_map(page, trace, tokenizer);
   if (!trace.counts_mlps()) add_routers(page, trace);
   // Two experts for every token, or one, leave nothing to compare.
-  if (!trace.counts_mlps() || std::isfinite(trace.depth_entropy_correlation())) add_entropy(page, trace);
+  if (trace.counts_mlps() && trace.shallowest() == trace.deepest()) return;
+  add_entropy(page, trace);
+  add_deep_tokens(page, trace, tokenizer);
 }
 
 namespace {

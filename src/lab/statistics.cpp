@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/rng.h"
 
 namespace isobath {
 namespace {
@@ -24,19 +25,51 @@ std::vector<double> ranks(std::span<const double> x) {
   return rank;
 }
 
-}  // namespace
+// Of a sample, about a point near its middle.
+struct Moments {
+  double n = 0, x = 0, y = 0, xx = 0, yy = 0, xy = 0;
+  void add(double dx, double dy) { n++, x += dx, y += dy, xx += dx * dx, yy += dy * dy, xy += dx * dy; }
+  Moments& operator+=(const Moments& o) {
+    n += o.n, x += o.x, y += o.y, xx += o.xx, yy += o.yy, xy += o.xy;
+    return *this;
+  }
+  double correlation() const {
+    const double vx = xx - x * x / n, vy = yy - y * y / n;
+    return vx > 0 && vy > 0 ? (xy - x * y / n) / std::sqrt(vx * vy) : std::numeric_limits<double>::quiet_NaN();
+  }
+};
 
-double spearman(std::span<const double> x, std::span<const double> y) {
+// By blocks of neighbours; the last one is shorter.
+std::vector<Moments> moments_of_ranks(std::span<const double> x, std::span<const double> y, int64_t block) {
   require(x.size() == y.size(), "spearman: lists of {} and {} entries, expected the same number", x.size(), y.size());
   const std::vector<double> rx = ranks(x), ry = ranks(y);
   const double mean = (double(x.size()) - 1) / 2;
-  double xy = 0, xx = 0, yy = 0;
-  for (size_t i = 0; i < x.size(); i++) {
-    xy += (rx[i] - mean) * (ry[i] - mean);
-    xx += (rx[i] - mean) * (rx[i] - mean);
-    yy += (ry[i] - mean) * (ry[i] - mean);
+  std::vector<Moments> blocks((x.size() + size_t(block) - 1) / size_t(block));
+  for (size_t i = 0; i < x.size(); i++) blocks[i / size_t(block)].add(rx[i] - mean, ry[i] - mean);
+  return blocks;
+}
+
+}  // namespace
+
+double spearman(std::span<const double> x, std::span<const double> y) { return rank_correlation(x, y, 64).value; }
+
+RankCorrelation rank_correlation(std::span<const double> x, std::span<const double> y, int64_t block) {
+  constexpr int64_t kDraws = 1000, kFewest = 8;
+  const std::vector<Moments> blocks = moments_of_ranks(x, y, block);
+  Moments whole;
+  for (const Moments& m : blocks) whole += m;
+  RankCorrelation result{.value = whole.correlation()};
+  const int64_t count = int64_t(blocks.size());
+  if (count < kFewest || !std::isfinite(result.value)) return result;
+  std::vector<double> draws;
+  const Rng rng(1, Stream::kBench);
+  for (int64_t d = 0; d < kDraws; d++) {
+    Moments sample;
+    for (int64_t b = 0; b < count; b++) sample += blocks[size_t(rng.below(count, uint64_t(d * count + b)))];
+    if (const double value = sample.correlation(); std::isfinite(value)) draws.push_back(value);
   }
-  return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : std::numeric_limits<double>::quiet_NaN();
+  if (!draws.empty()) result.interval = Interval{quantile(draws, 0.025), quantile(draws, 0.975)};
+  return result;
 }
 
 double quantile(std::vector<double> values, double p) {

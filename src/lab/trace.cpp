@@ -44,6 +44,7 @@ void record(Trace& trace, const Activations& acts, int64_t rows) {
   }
   for (TracedExperts& e : trace.experts) record_experts(e, acts.section[size_t(e.section.index)], rows);
   trace.entropy.insert(trace.entropy.end(), acts.entropy.data, acts.entropy.data + rows);
+  trace.loss.insert(trace.loss.end(), acts.loss.data, acts.loss.data + rows);
 }
 
 // Where scores are parted by the causal rule; an infinite border parts nothing and shows nothing.
@@ -56,7 +57,7 @@ double border_of(const Model& model, const Section& section) {
 
 Trace unread_trace(const Model& model, std::span<const int32_t> tokens, SelectBy by) {
   const ModelConfig& config = model.config();
-  Trace trace{.by = by, .sections{}, .window = trace_rows(model), .token{}, .entropy{}, .layer{}, .experts{}};
+  Trace trace{.by = by, .sections{}, .window = trace_rows(model), .token{}, .entropy{}, .loss{}, .layer{}, .experts{}};
   trace.token.assign(tokens.begin(), tokens.end());
   for (int64_t l = 0; l < config.sections(); l++) {
     const Section section = config.section(l);
@@ -116,12 +117,6 @@ std::string Trace::blocks_of(int64_t n) const {
   return text.empty() ? "none" : text;
 }
 
-double Trace::depth_entropy_correlation() const {
-  std::vector<double> depths;
-  for (int64_t n = 0; n < tokens(); n++) depths.push_back(double(depth(n)));
-  return spearman(depths, std::vector<double>(entropy.begin(), entropy.end()));
-}
-
 int64_t trace_rows(const Model& model) { return model.config().max_position_embeddings; }
 
 Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Selection& how) {
@@ -150,6 +145,7 @@ Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Sele
     add_routing(by_top_k, config, acts, batch.rows());
     add_experts(experts_by_top_k, config, acts);
   }
+  trace.loss.back() = std::numeric_limits<float>::quiet_NaN();
   for (size_t i = 0; i < trace.layer.size(); i++) trace.layer[i].routing.agreement = by_top_k[i].agreement;
   for (size_t i = 0; i < trace.experts.size(); i++) {
     trace.experts[i].sum = experts[i];

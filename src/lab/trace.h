@@ -49,17 +49,17 @@ struct Trace {
   int64_t window = 0;                  // tokens that were read together
   std::vector<int32_t> token;          // (N)
   std::vector<float> entropy;          // (N) of the prediction of the next token, nats
+  std::vector<float> loss;             // (N) of that prediction, nats; the last token has none: NaN
   std::vector<TracedLayer> layer;      // routed sections
   std::vector<TracedExperts> experts;  // of the blocks, if they have experts
 
   int64_t tokens() const { return int64_t(token.size()); }
   // What a model that routes nothing but has experts counts in place of routed sections: MLPs.
   bool counts_mlps() const { return layer.empty() && !experts.empty(); }
-  int64_t depth(int64_t n) const;            // routed sections that token n went through, or MLPs that ran for it
-  int64_t deepest() const;                   // routed sections there are, or the most MLPs that ran for a token
-  int64_t shallowest() const;                // 0, or the fewest MLPs
-  std::string blocks_of(int64_t n) const;    // routed ones: "1, 5 attention", or "none"
-  double depth_entropy_correlation() const;  // Spearman's; NaN where one is constant
+  int64_t depth(int64_t n) const;          // routed sections that token n went through, or MLPs that ran for it
+  int64_t deepest() const;                 // routed sections there are, or the most MLPs that ran for a token
+  int64_t shallowest() const;              // 0, or the fewest MLPs
+  std::string blocks_of(int64_t n) const;  // routed ones: "1, 5 attention", or "none"
 };
 
 // Reads the tokens in windows of max_position_embeddings, each of which begins without context, as in evaluation.

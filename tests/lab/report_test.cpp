@@ -131,7 +131,7 @@ TEST(Report, AnInspectionShowsTheTextWithItsDepths) {
   trace.sections = {{.index = 0, .block = 0}, {.index = 1, .block = 1, .routed = true}};
   trace.window = 8;
   trace.token = Tokenizer::bytes().encode("a<b\n");
-  trace.entropy = {0.5f, 1.0f, 1.5f, 2.0f};
+  trace.entropy = trace.loss = {0.5f, 1.0f, 1.5f, 2.0f};
   trace.layer.push_back({.section = {.index = 1, .block = 1, .routed = true},
                          .capacity = 0.125,
                          .routed = {0, 1, 0, 0},
@@ -152,7 +152,7 @@ Trace trace_with_experts(bool routed) {
   trace.sections = {{.index = 0, .block = 0}, {.index = 1, .block = 1, .routed = routed}};
   trace.window = 8;
   trace.token = Tokenizer::bytes().encode("a<b\n");
-  trace.entropy = {0.5f, 1.0f, 1.5f, 2.0f};
+  trace.entropy = trace.loss = {0.5f, 1.0f, 1.5f, 2.0f};
   const auto experts = [](Section section, std::vector<uint8_t> here, std::vector<int64_t> begin,
                           std::vector<uint8_t> output, int64_t no_ops) {
     TracedExperts e{

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numbers>
 #include <numeric>
+#include <random>
 
 #include "base/error.h"
 
@@ -23,6 +25,47 @@ TEST(Spearman, RisingFallingAndConstant) {
 TEST(Spearman, TiesHaveTheirMeanRank) {
   const std::vector<double> x{1, 2, 2, 3}, y{1, 3, 2, 4};
   EXPECT_NEAR(spearman(x, y), 4.5 / std::sqrt(22.5), 1e-15);
+}
+
+TEST(RankCorrelation, ItsIntervalHoldsWhatIsTrueAsOftenAsItSays) {
+  // Pairs whose shared part makes a correlation of 0.5; of normal numbers Spearman's is 6/pi asin(0.25) = 0.4826.
+  constexpr int64_t kLists = 200, kLength = 2000;
+  int64_t holds = 0;
+  for (int64_t list = 0; list < kLists; list++) {
+    std::mt19937_64 random{uint64_t(list)};
+    std::normal_distribution<double> normal;
+    std::vector<double> x, y;
+    for (int64_t i = 0; i < kLength; i++) {
+      const double shared = normal(random);
+      x.push_back(shared + normal(random)), y.push_back(shared + normal(random));
+    }
+    const RankCorrelation c = rank_correlation(x, y, 20);
+    ASSERT_TRUE(c.interval);
+    EXPECT_TRUE(c.interval->holds(c.value));
+    EXPECT_DOUBLE_EQ(c.value, spearman(x, y));
+    holds += c.interval->holds(6 / std::numbers::pi * std::asin(0.25));
+  }
+  EXPECT_NEAR(double(holds) / kLists, 0.95, 0.045);  // three times sqrt(0.95 0.05 / 200)
+}
+
+// Each number stands twenty times in a row: there is a twentieth of the information.
+TEST(RankCorrelation, NeighboursThatAreAlikeWidenIt) {
+  std::mt19937_64 random{1};
+  std::normal_distribution<double> normal;
+  std::vector<double> x, y;
+  for (int64_t i = 0; i < 100; i++) {
+    const double a = normal(random), b = a + normal(random);
+    x.insert(x.end(), 20, a), y.insert(y.end(), 20, b);
+  }
+  const Interval alone = *rank_correlation(x, y, 1).interval, blocks = *rank_correlation(x, y, 20).interval;
+  EXPECT_GT(blocks.high - blocks.low, 3 * (alone.high - alone.low));
+}
+
+TEST(RankCorrelation, HasNoIntervalOfAHandfulOrOfAConstant) {
+  const std::vector<double> x{1, 2, 3, 4, 5, 6, 7, 8}, flat(8, 1.0);
+  EXPECT_TRUE(rank_correlation(x, x, 1).interval);
+  EXPECT_FALSE(rank_correlation(x, x, 2).interval);
+  EXPECT_FALSE(rank_correlation(x, flat, 1).interval);
 }
 
 TEST(Quantile, LiesBetweenNeighbours) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "lab/trace_statistics.h"
 #include "model/network.h"
 
 namespace isobath {
@@ -67,6 +68,22 @@ TEST(Trace, TheCausalRuleRoutesScoresAboveZeroAndKeepsTheAgreement) {
   }
 }
 
+TEST(Trace, LossesAreThoseOfAnEvaluation) {
+  const auto model = ready(tiny());
+  const auto tokens = tokens_of("Two windows of sixteen and a bit.");
+  ASSERT_EQ(tokens.size(), 33u);
+  const Trace trace = trace_text(*model, tokens, {.by = SelectBy::kTopK});
+  ASSERT_EQ(trace.loss.size(), tokens.size());
+  EXPECT_TRUE(std::isnan(trace.loss.back()));
+  const std::vector<std::vector<int32_t>> documents{{tokens.begin(), tokens.end() - 1}};
+  Evaluator evaluator(model->config(), stream_of(documents, tokens.back()), {.T = trace.window, .B = 1});
+  const Evaluation evaluation = evaluator.run(*model, {.by = SelectBy::kTopK});
+  ASSERT_EQ(evaluation.targets, 32);
+  double sum = 0;
+  for (size_t n = 0; n < 32; n++) sum += double(trace.loss[n]);
+  EXPECT_DOUBLE_EQ(sum / 32, evaluation.loss);
+}
+
 // A window has the bits of its text alone.
 TEST(Trace, WindowsDoNotSeeEachOther) {
   const auto model = ready(tiny());
@@ -86,7 +103,7 @@ TEST(Trace, ADenseModelHasNoLayers) {
   EXPECT_TRUE(trace.layer.empty());
   EXPECT_EQ(trace.depth(4), 0);
   EXPECT_EQ(trace.blocks_of(4), "none");
-  EXPECT_TRUE(std::isnan(trace.depth_entropy_correlation()));
+  EXPECT_TRUE(std::isnan(depth_and_entropy(trace).value));
 }
 
 TEST(Trace, RefusesAnEmptyTextAndAMissingRule) {
