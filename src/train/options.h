@@ -81,7 +81,7 @@ void for_each_train_option(Options& t, Visit visit) {
   visit("train", "clip", t.clip, "largest gradient norm; 0: no clipping");
   visit("train", "seed", t.seed, "of start values, order of the text, random routing");
   visit("train", "eval_every", t.eval_every, "evaluate every so many steps; 0: at the end only");
-  visit("train", "eval_windows", t.eval_windows, "windows of validation text during the run, spread evenly over it; 0: all");
+  visit("train", "eval_windows", t.eval_windows, "windows of validation text during the run; 0: all");
   visit("train", "save_every", t.save_every, "write a checkpoint every so many steps; 0: at the end only");
   visit("train", "keep", t.keep, "newest checkpoints to keep");
   visit("train", "from", t.from, "start from the weights of this model folder; [model] and [routing] are its own");
