@@ -155,9 +155,16 @@ nlohmann::json statistics_json(const Statistics& s, const ModelConfig& config) {
                       {"speculation", speculation_json(s.speculation)}};
   json["speculation"]["draft_passes"] = s.draft_passes;
   json["speculation"]["draft_s"] = s.draft_seconds;
-  for (size_t l = 0; l < s.layer.size(); l++)
-    if (const Section section = config.section(int64_t(l)); section.routed)
-      json["routed"].push_back({{"block", section.block}, {"part", name_of(section.part)}, {"share", s.share_run(l)}});
+  for (size_t l = 0; l < s.layer.size(); l++) {
+    const Section section = config.section(int64_t(l));
+    const nlohmann::json place{{"block", section.block}, {"part", name_of(section.part)}};
+    nlohmann::json& kv = json["kv_by_section"].emplace_back(place);
+    kv.update({{"used_bytes", s.layer[l].kv_used_bytes},
+               {"held_bytes", s.layer[l].kv_held_bytes},
+               {"dense_bytes", s.layer[l].kv_dense_bytes}});
+    if (!section.routed) continue;
+    json["routed"].emplace_back(place)["share"] = s.share_run(l);
+  }
   for (size_t l = 0; l < s.layer.size() && config.experts.no_ops > 0; l++)
     if (const Section section = config.section(int64_t(l)); section.mlp())
       json["no_ops"].push_back({{"block", section.block}, {"share", s.no_op_share(l)}});

@@ -57,6 +57,17 @@ TEST_F(Printed, generation_with_its_statistics) {
   EXPECT_GE(s["kv_held_bytes"], bytes);
   ASSERT_EQ(s["routed"].size(), 2u);
   EXPECT_EQ(s["routed"][1]["block"], 3);
+  ASSERT_EQ(s["kv_by_section"].size(), 4u);
+  double sum = 0;
+  for (size_t l = 0; l < 4; l++) {
+    const json& section = s["kv_by_section"][l];
+    EXPECT_EQ(section["block"], l);
+    EXPECT_EQ(section["dense_bytes"], dense / 4);
+    EXPECT_GE(section["held_bytes"], section["used_bytes"]);
+    sum += double(section["used_bytes"]);
+  }
+  EXPECT_EQ(sum, bytes);
+  EXPECT_EQ(s["kv_by_section"][0]["used_bytes"], dense / 4) << "the first block is dense";
 }
 
 TEST_F(Printed, speculation_of_each_text_and_of_all) {

@@ -17,10 +17,11 @@ Request request_of(std::vector<int32_t> prompt, uint64_t seed, int64_t max_token
           .sequence_id = int64_t(seed) % 2};
 }
 
-std::vector<Traced> alone(Model& model, const std::vector<Request>& requests, float depth = 0) {
+std::vector<Traced> alone(Model& model, const std::vector<Request>& requests, EngineOptions options = {}) {
   std::vector<Traced> all;
+  options.prefixes = 0;
   for (const Request& request : requests) {
-    Engine engine(model, Tokenizer::bytes(), {.prefixes = 0, .depth = depth});
+    Engine engine(model, Tokenizer::bytes(), options);
     all.push_back(run_traced(engine, {&request, 1})[0]);
   }
   return all;
@@ -113,6 +114,31 @@ TEST(Scheduling, KeptBeginningsGiveTheirPagesBackWhenTheyAreNeeded) {
   expect_no_page_lost(engine);
 }
 
+// Every format of weights and of caches: shared beginnings, and requests that gave way.
+TEST(Scheduling, SmallFormatsKeepTheirBitsToo) {
+  const auto model = tiny_model(tiny_config());
+  const std::vector<int32_t> prompt = random_prompt(30, 9);
+  std::vector<Request> requests;
+  for (uint64_t i = 0; i < 5; i++) {
+    requests.push_back(request_of(prompt, i + 1, 40));
+    for (const int32_t t : random_prompt(int64_t(i) * 3, i)) requests.back().prompt.push_back(t);
+  }
+  for (const WeightFormat weights : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kInt8})
+    for (const Storage kv : {Storage::kF32, Storage::kBf16}) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(weights), name_of(kv)));
+      EngineOptions options{.weights = weights, .kv = kv};
+      const std::vector<Traced> want = alone(*model, requests, options);
+      options.sequences = 5, options.max_rows = 16;
+      options.kv_bytes = 26 * (kv == Storage::kF32 ? kPage : kPage - 2 * 16 * 20 * 2);
+      Engine engine(*model, Tokenizer::bytes(), options);
+      expect_answers(run_traced(engine, {&requests[0], 1}), {want[0]});
+      expect_answers(run_traced(engine, {requests.data() + 1, 4}), {want.begin() + 1, want.end()});
+      EXPECT_GT(engine.statistics().gave_way, 0) << "memory was not tight";
+      EXPECT_GT(engine.statistics().shared_tokens, 0) << "nothing was shared";
+      expect_no_page_lost(engine);
+    }
+}
+
 TEST(Scheduling, WritersGoFirstAndPromptsFillThePass) {
   const auto model = tiny_model(tiny_config());
   Engine engine(*model, Tokenizer::bytes(), {.sequences = 2, .max_rows = 8});
@@ -142,7 +168,7 @@ TEST(Scheduling, RollbackOfARequestThatWaitsAgain) {
   const auto model = tiny_model(tiny_config());
   const std::vector<Request> requests{request_of(random_prompt(20, 1), 1, 29), request_of(random_prompt(20, 2), 2, 29)};
   constexpr float kEverywhere = 1e30f;  // two pages in each layer for 20 tokens, a third one for the 33rd
-  const std::vector<Traced> want = alone(*model, requests, kEverywhere);
+  const std::vector<Traced> want = alone(*model, requests, {.depth = kEverywhere});
   Engine engine(*model, Tokenizer::bytes(), {.sequences = 2, .kv_bytes = 16 * kPage, .depth = kEverywhere});
   std::vector<Traced> got(2);
   for (size_t i = 0; i < 2; i++) submit_traced(engine, requests[i], got[i]);

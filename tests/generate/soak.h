@@ -2,14 +2,17 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "generate/tiny_model.h"
 
 namespace isobath::testing {
 
-// How many requests a soak takes: fewer where sanitizers slow it down.
+// How many requests a soak takes: fewer where sanitizers slow it down, unless ISOBATH_SOAK=full.
 inline int64_t soak_size(int64_t full) {
+  if (const char* size = std::getenv("ISOBATH_SOAK"); size != nullptr && std::string_view(size) == "full") return full;
 #if defined(__SANITIZE_ADDRESS__)
   return full / 20;
 #elif defined(__SANITIZE_THREAD__)
@@ -25,8 +28,11 @@ struct Soak {
   std::vector<Result> alone;
 
   // Prompts come from four texts, so that many begin alike.
-  // With `speculate`, engines that draft as many tokens: some requests none, some fewer.
-  explicit Soak(const Rule& rule, int64_t different, int64_t speculate = 0) : model(tiny_model(tiny_config(rule))) {
+  // `options`: formats of the engines. With `speculate`, engines that draft as many tokens: some requests none, some
+  // fewer.
+  explicit Soak(const Rule& rule, int64_t different, const EngineOptions& options = {})
+      : model(tiny_model(tiny_config(rule))) {
+    const int64_t speculate = options.speculate;
     const Rng rng(11, Stream::kBench);
     for (int64_t i = 0; i < different; i++) {
       const uint64_t at = uint64_t(i) * 10;
@@ -41,7 +47,8 @@ struct Soak {
       requests.push_back(r);
     }
     for (const Request& request : requests) {
-      Engine engine(*model, Tokenizer::bytes(), {.prefixes = 0, .speculate = speculate});
+      Engine engine(*model, Tokenizer::bytes(),
+                    {.weights = options.weights, .kv = options.kv, .prefixes = 0, .speculate = speculate});
       alone.push_back(run_all(engine, {request})[0]);
     }
   }

@@ -7,7 +7,8 @@ namespace {
 
 using namespace testing;
 
-constexpr int64_t kPage = 2 * 16 * 20 * 4 + 64;  // bytes of the tiny model's pages
+// Of the tiny model.
+int64_t page_bytes(Storage kv) { return 2 * 16 * 20 * (kv == Storage::kF32 ? 4 : 2) + 64; }
 
 void expect_pages_add_up(const Engine& engine) {
   int64_t held = 0;
@@ -19,7 +20,7 @@ void expect_pages_add_up(const Engine& engine) {
 void soak(const Soak& soak, int64_t requests, const EngineOptions& base, int64_t pages, uint64_t seed) {
   EngineOptions options = base;
   double now = 0;
-  options.kv_bytes = pages * kPage;
+  options.kv_bytes = pages * page_bytes(options.kv);
   options.clock = [&] { return now; };
   Engine engine(*soak.model, Tokenizer::bytes(), options);
   const Rng rng(seed, Stream::kBench);
@@ -73,12 +74,22 @@ TEST(Soak, TenThousandRequestsInLittleMemory) {
 
 TEST(Soak, Drafts) {
   const int64_t n = soak_size(1200);
-  const Soak all(kRules[0], 200, 4);
+  const Soak all(kRules[0], 200, {.speculate = 4});
   soak(all, n, {.sequences = 6, .max_rows = 24, .queue = 20, .speculate = 4}, 20, 6);
   soak(all, n, {.sequences = 3, .max_rows = 5, .queue = 4, .prefixes = 3, .speculate = 4}, 33, 7);
   soak(all, n, {.sequences = 16, .max_rows = 64, .queue = 100, .speculate = 4}, 60, 8);
   for (const Rule& rule : kRules)
-    soak(Soak(rule, 40, 3), soak_size(300), {.sequences = 5, .max_rows = 16, .queue = 10, .speculate = 3}, 25, 9);
+    soak(Soak(rule, 40, {.speculate = 3}), soak_size(300),
+         {.sequences = 5, .max_rows = 16, .queue = 10, .speculate = 3}, 25, 9);
+}
+
+TEST(Soak, SmallFormats) {
+  for (const WeightFormat weights : {WeightFormat::kBf16, WeightFormat::kInt8}) {
+    const EngineOptions formats{.weights = weights, .kv = Storage::kBf16};
+    EngineOptions options = formats;
+    options.sequences = 6, options.max_rows = 24, options.queue = 20;
+    soak(Soak(kRules[0], 100, formats), soak_size(1000), options, 20, 10);
+  }
 }
 
 TEST(Soak, EveryRule) {
