@@ -68,8 +68,7 @@ void require_rule(const ModelConfig& config, const std::string& model) {
       "routes no block, and tokens choose its experts in generation as in training (experts_choice = token)";
   require(config.routed_blocks() > 0 || config.experts_choose(), "{} {}; there is no rule to calibrate", model,
           config.has_experts() ? by_tokens : "is a dense model");
-  require(config.has_causal_rule(), "{} was trained with {}causal = none and has no causal rule to calibrate", model,
-          config.experts_choose() && config.experts.causal == Causal::kNone ? "experts_" : "");
+  require(config.has_causal_rule(), "{} has no causal rule to calibrate: {}", model, config.why_no_causal_rule());
 }
 
 // The same model with offsets of 0, or the ones it has.

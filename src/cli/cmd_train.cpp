@@ -48,10 +48,10 @@ RunConfig run_config(const Arguments& a) {
 }
 
 // A layer whose causal rule takes everybody or nobody generates with another model than the one that was trained.
-void warn_of_extreme_shares(const EvalRecord& record) {
+void warn_of_extreme_shares(const EvalRecord& record, const ModelConfig& config) {
   if (!record.causal) return;
   for (const LayerRouting& l : record.causal->layer)
-    if (l.routed == 0 || l.routed == l.rows)
+    if (l.routed == 0 || (l.routed == l.rows && config.capacity(l.section) < 1))
       std::fprintf(stderr, "warning: %s: the causal rule routes %s token; generation would differ from training\n",
                    l.section.name().c_str(), l.routed == 0 ? "no" : "every");
 }
@@ -83,7 +83,7 @@ int run_train(const Arguments& a) {
             progress.clear();
             std::printf("%s\n", eval_line(r).c_str());
             std::fflush(stdout);
-            warn_of_extreme_shares(r);
+            warn_of_extreme_shares(r, trainer.config().model);
           },
       .stop = interrupted,
   });

@@ -62,8 +62,8 @@ void HeldOutFlags::add_windows(CLI::App& command) {
 
 std::vector<Way> ways_of(const ModelConfig& config, const std::string& by, const std::string& model) {
   if (!routes(config)) return {{"dense", SelectBy::kTopK}};
-  require(by != "causal" || config.has_causal_rule(),
-          "{} was trained with causal = none and has no causal rule; evaluate it --by topk", model);
+  require(by != "causal" || config.has_causal_rule(), "{} has no causal rule: {}; or evaluate it --by topk", model,
+          config.why_no_causal_rule());
   std::vector<Way> ways;
   if (by != "causal") ways.push_back({"top_k", SelectBy::kTopK});
   if (by != "topk" && config.has_causal_rule()) ways.push_back({"causal", SelectBy::kCausal});

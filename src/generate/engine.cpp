@@ -38,10 +38,7 @@ EngineOptions resolved(EngineOptions o, const ModelConfig& config) {
   require(o.kv_bytes >= 0, "engine: {} bytes of caches, expected 0 (as many as needed) or more", o.kv_bytes);
   require(o.prefixes >= 0, "engine: {} prefixes are to be kept, expected 0 or more", o.prefixes);
   require(!std::isnan(o.depth), "engine: depth is not a number; 0 runs the model as trained");
-  require(
-      config.has_causal_rule(),
-      "this model was trained with causal = none and has no causal rule to generate with; train it with causal = bce, "
-      "predictor or threshold");
+  require(config.has_causal_rule(), "this model has no causal rule to generate with: {}", config.why_no_causal_rule());
   check_speculation(o, config);
   if (!o.weights) o.weights = config.quantized.value_or(WeightFormat::kF32);
   require(

@@ -122,6 +122,8 @@ int64_t trace_rows(const Model& model) { return model.config().max_position_embe
 Trace trace_text(const Model& model, std::span<const int32_t> tokens, const Selection& how) {
   require(!tokens.empty(), "trace: the text is empty");
   const ModelConfig& config = model.config();
+  require(how.by == SelectBy::kTopK || config.has_causal_rule(), "this model has no causal rule: {}; or look --by topk",
+          config.why_no_causal_rule());
   const int64_t T = trace_rows(model);
   Trace trace = unread_trace(model, tokens, how.by);
 

@@ -194,7 +194,8 @@ struct ModelConfig {
     return section.block - std::min(routing.predictor_lookback, section.block);
   }
   bool has_threshold() const { return routed_blocks() > 0 && routing.causal == Causal::kThreshold; }
-  bool has_causal_rule() const;
+  bool has_causal_rule() const;            // of its routed blocks and of experts that choose
+  std::string why_no_causal_rule() const;  // what is missing and the way out; empty if nothing is
   bool has_experts() const { return experts.experts > 0; }
   bool experts_choose() const { return has_experts() && experts.choice == Choice::kExpert; }
   // Whether experts take other rows in training than in generation.

@@ -76,10 +76,17 @@ Section ModelConfig::section(int64_t index) const {
 
 int64_t ModelConfig::routers() const { return routed_blocks() * (routing.topology == Topology::kStaggered ? 2 : 1); }
 
-bool ModelConfig::has_causal_rule() const {
-  const bool rows = routed_blocks() == 0 || has_own_rule(routing.router) || routing.choice == Choice::kToken ||
-                    routing.causal != Causal::kNone;
-  return rows && (!experts_choose() || experts.causal != Causal::kNone);
+bool ModelConfig::has_causal_rule() const { return why_no_causal_rule().empty(); }
+
+std::string ModelConfig::why_no_causal_rule() const {
+  if (routed_blocks() > 0 && !has_own_rule(routing.router) && routing.choice == Choice::kExpert &&
+      routing.causal == Causal::kNone)
+    return "it was trained with causal = none, so rows can only be chosen by top-k; train it with causal = bce, "
+           "predictor or threshold";
+  if (experts_choose() && experts.causal == Causal::kNone)
+    return "it was trained with experts_causal = none, so experts can only choose by top-k; train it with "
+           "experts_causal = bce";
+  return "";
 }
 
 int64_t ModelConfig::predictor_width() const {

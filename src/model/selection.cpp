@@ -53,9 +53,8 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   score_rows(c, r, x, batch, how);
   const bool ruled = c.config.has_causal_rule();
   if (ruled) rule_logits(c, r, x, batch);
-  require(ruled || how.by == SelectBy::kTopK,
-          "this model was trained with causal = none and has no causal rule: evaluate it by top-k, or train it with "
-          "causal = bce, predictor or threshold");
+  require(ruled || how.by == SelectBy::kTopK, "this model has no causal rule: {}; or evaluate it by top-k",
+          c.config.why_no_causal_rule());
   r.dropped = 0;
   const int64_t S = select(c, r, N, batch, how);
   r.list = sublist(r, S, batch);

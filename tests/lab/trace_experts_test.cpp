@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/error.h"
 #include "lab/trace.h"
 #include "model/network.h"
 #include "support/expert_variants.h"
@@ -29,6 +30,24 @@ ModelConfig config_of(const ExpertVariant& variant) {
   }
   resolve(c, kWindow);
   return c;
+}
+
+// Before anything is read, with the setting that is missing and the way out.
+TEST(TraceOfExperts, ARuleThatNobodyTrainedIsNotFollowed) {
+  ModelConfig c;
+  c.vocab_size = 257;
+  c.hidden_size = 16;
+  c.num_hidden_layers = 2;
+  c.experts = {.experts = 2, .choice = Choice::kExpert, .causal = Causal::kNone};
+  resolve(c, kWindow);
+  EXPECT_FALSE(c.has_causal_rule());
+  const Model model(c);
+  try {
+    trace_text(model, std::vector<int32_t>{1, 2, 3}, {.by = SelectBy::kCausal});
+    FAIL() << "read";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("experts_causal = bce"), std::string::npos) << error.what();
+  }
 }
 
 // Routers whose logits are of size 1.
