@@ -106,6 +106,8 @@ std::vector<IsoFlopPoint> points_of(const std::vector<const RecipeSummary*>& lin
 }
 
 std::string interval_text(const std::optional<Interval>& interval) {
+  constexpr double kWide = 1e3;  // times as large: the points say nothing
+  if (interval && interval->high > kWide * interval->low) return "too wide to say";
   return interval ? fmt::format("{} to {}", with_letter(interval->low), with_letter(interval->high)) : "-";
 }
 
