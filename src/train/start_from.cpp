@@ -1,5 +1,7 @@
 #include "train/start_from.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "checkpoint/checkpoints.h"
 #include "checkpoint/safetensors.h"
@@ -7,6 +9,29 @@
 
 namespace isobath {
 namespace {
+
+// The settings of routing and experts in which two models differ: "causal = "bce" (there "predictor")".
+std::string differences(const ModelConfig& here, const ModelConfig& there) {
+  if (here.routed_blocks() == 0 && !here.has_experts()) return "topology = \"dense\"";
+  const auto settings = [](const ModelConfig& c) { return to_json(c)["mixture_of_depths"].flatten(); };
+  const nlohmann::json mine = settings(here), theirs = settings(there);
+  std::string text;
+  for (const auto& [path, value] : theirs.items())
+    if (const nlohmann::json own = mine.value(path, nlohmann::json()); own != value)
+      text += fmt::format("{}{} = {} (there {})", text.empty() ? "" : ", ", path.substr(1), own.dump(), value.dump());
+  return text;
+}
+
+// A run may have more weights than the model that it starts from, not fewer.
+void require_places(const WeightSet& weights, const WeightSet& source, const fs::path& model) {
+  for (const WeightInfo& info : source.list())
+    require(
+        std::any_of(weights.list().begin(), weights.list().end(),
+                    [&](const WeightInfo& own) { return own.name == info.name; }),
+        "{} has the weight {}, for which this run has no place, since its routing differs: {}; leave these settings "
+        "out",
+        model.string(), info.name, differences(weights.config(), source.config()));
+}
 
 ModelConfig config_of(const fs::path& model) { return read_config(find_model_folder(model) / "config.json"); }
 
@@ -48,6 +73,7 @@ void read_start(WeightSet& weights, const fs::path& model) {
   read_weights(source, {.names = tensors.names(),
                         .read = [&](const std::string& name, F32 into) { tensors.read(name, into); },
                         .where = model.string()});
+  require_places(weights, source, model);
   copy_weights(weights, source);
 }
 

@@ -37,6 +37,25 @@ class StartFrom : public ::testing::Test {
   fs::path checkpoint_;
 };
 
+// The predictors of the model would be lost.
+TEST_F(StartFrom, a_model_of_another_routing_is_refused_with_what_differs) {
+  routed_.train.steps = 2;
+  routed_.train.out = (dir_ / "predicting").string();
+  routed_.model.routing.causal = Causal::kPredictor;
+  const fs::path predicting = run_and_watch(routed_).result.checkpoint;
+  RunConfig other = routed_;
+  take_architecture(other, predicting);
+  other.model.routing.causal = Causal::kBce;
+  other.train.out = (dir_ / "other").string();
+  const std::string said = error_of([&] { trainer_of(other); }).what();
+  expect_in(said, "predictor.fc1.weight, for which this run has no place");
+  expect_in(said, "causal = \"bce\" (there \"predictor\")");
+  expect_in(said, "leave these settings out");
+  other.model.routing = RoutingConfig();
+  other.model.routing.topology = Topology::kDense;
+  expect_in(error_of([&] { trainer_of(other); }).what(), "its routing differs: topology = \"dense\";");
+}
+
 TEST_F(StartFrom, a_dense_model_gives_all_but_the_routers) {
   routed_.train.learning_rate = 1e-3;
   const auto trainer = trainer_of(routed_), fresh = [&] {
