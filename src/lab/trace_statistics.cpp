@@ -29,6 +29,8 @@ std::string shown(const Tokenizer& tokenizer, int32_t token) {
       signs += "\u21B5";
     else if (c == ' ')
       signs += "\u00B7";
+    else if (static_cast<unsigned char>(c) < ' ')  // would steer a terminal
+      signs += fmt::format("<{}>", int(c));
     else
       signs += c;
   }

@@ -60,6 +60,8 @@ TEST(TraceStatistics, TheTableHasBothEnds) {
   EXPECT_EQ(first(4), "abcde\u00B7\u21B5");
   tokens = {{.token = 0xC3, .count = 1}};
   EXPECT_EQ(first(1), "<195>");
+  tokens = {{.token = 27, .count = 1}};
+  EXPECT_EQ(first(1), "<27>") << "not a sign that steers a terminal";
 }
 
 TEST(TraceStatistics, SharesByPlaceInTheWindow) {
