@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/flags.h"
 #include "cli/table_text.h"
+#include "lab/isoflop_charts.h"
 #include "lab/study_page.h"
 
 namespace isobath::cli {

@@ -1,177 +1,48 @@
 #include "lab/study_charts.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 
 #include "base/units.h"
 #include "lab/chart_parts.h"
-#include "lab/fit.h"
-#include "lab/study_specs.h"
+#include "lab/isoflop_charts.h"
 
 namespace isobath {
 namespace {
 
 using Json = nlohmann::json;
-using Recipes = std::vector<RecipeSummary>;
 
-double number(const RecipeSummary& r, const char* key) { return (*r.first)[key]; }
-double flops_per_pass(const RecipeSummary& r) {  // of the context: a constant times FLOPs per token
-  return number(r, "flops_per_token");
-}
-std::string scientific(double value) {
-  std::string text = fmt::format("{:.3g}", value);
-  if (const size_t plus = text.find("e+"); plus != std::string::npos) text.erase(plus + 1, 1);
-  return text;
-}
-std::string variant_of(const RecipeSummary& r) {
-  const std::string variant = r.first->value("variant", "");
-  return variant.empty() ? "models" : variant;
-}
-// Of a line of models: the variant, and the budget where the study has several.
-std::string series_of(const Recipes& all, const RecipeSummary& r) {
-  std::set<double> budgets;
-  for (const RecipeSummary& other : all) budgets.insert(number(other, "budget"));
-  return variant_of(r) + (budgets.size() > 1 ? " at " + scientific(number(r, "budget")) : "");
-}
-
-std::string row_label(const Recipes& all, const RecipeSummary& r) {
-  return r.label + (series_of(all, r) == variant_of(r) ? "" : " at " + scientific(number(r, "budget")));
-}
-
-// Points and lines of a chart with series, gathered.
-struct SeriesData {
-  Json points = Json::array(), lines = Json::array(), optima = Json::array(), series = Json::array();
-  HtmlTable table;
-
-  void name(const std::string& series_name) {
-    for (const Json& known : series)
-      if (known["name"] == series_name) return;
-    series.push_back({{"name", series_name}});
-  }
-  void point(const std::string& in, double x, const SeedSpread& y, const std::string& tip) {
-    name(in);
-    points.push_back({{"series", in}, {"x", x}, {"y", y.mean}, {"low", y.low}, {"high", y.high}, {"tip", tip}});
-  }
-  void line(const std::string& in, double x, double y) {
-    name(in);
-    lines.push_back({{"series", in}, {"x", x}, {"y", y}});
-  }
-  Chart chart(const char* x_title, const char* y_title, bool log_x, bool join) {
-    std::stable_sort(points.begin(), points.end(), [](const Json& a, const Json& b) { return a["x"] < b["x"]; });
-    Chart c;
-    c.spec = with_data(kSeries, {{"points", points}, {"lines", lines}, {"optima", optima}, {"series", series}});
-    set_signal(c.spec, "x_title", x_title);
-    set_signal(c.spec, "y_title", y_title);
-    set_signal(c.spec, "join", join);
-    for (Json& scale : c.spec["scales"])  // Vega warns of a scale over a set without rows
-      if (lines.empty() && scale["domain"].contains("fields")) {
-        Json& fields = scale["domain"]["fields"];
-        fields.erase(fields.size() - 1);
-      }
-    if (log_x) c.spec["scales"][0]["type"] = "log";
-    c.table = std::move(table);
-    return c;
-  }
-};
-
-std::string tip_of(const RecipeSummary& r) {
-  return fmt::format("{}\n{} parameters, {} FLOPs per token\nloss {} ({} seeds)", r.label,
-                     with_letter(number(r, "parameters")), with_letter(flops_per_pass(r)), spread_text(r.top_k, 4),
-                     r.runs.size());
-}
-
-// Models of one variant at one budget, by size; those of one size alone make no line.
-std::map<std::pair<std::string, double>, std::vector<const RecipeSummary*>> lines_of_sizes(const Recipes& all) {
-  std::map<std::pair<std::string, double>, std::vector<const RecipeSummary*>> lines;
-  for (const RecipeSummary& r : all) lines[{variant_of(r), number(r, "budget")}].push_back(&r);
-  std::erase_if(lines, [](const auto& line) {
-    std::set<double> sizes;
-    for (const RecipeSummary* r : line.second) sizes.insert(number(*r, "parameters"));
-    return sizes.size() < 2;
-  });
-  for (auto& [key, line] : lines)
-    std::sort(line.begin(), line.end(), [](const RecipeSummary* a, const RecipeSummary* b) {
-      return number(*a, "parameters") < number(*b, "parameters");
-    });
-  return lines;
-}
-
-std::vector<IsoFlopPoint> points_of(const std::vector<const RecipeSummary*>& line) {
-  std::vector<IsoFlopPoint> points;
-  for (const RecipeSummary* r : line)
-    for (const Json* run : r->runs) points.push_back({(*run)["parameters"], (*run)["top_k"]["loss"]});
-  return points;
-}
-
-std::string interval_text(const std::optional<Interval>& interval) {
-  constexpr double kWide = 1e3;  // times as large: the points say nothing
-  if (interval && interval->high > kWide * interval->low) return "too wide to say";
-  return interval ? fmt::format("{} to {}", with_letter(interval->low), with_letter(interval->high)) : "-";
-}
-
-Figure loss_against_parameters(const Recipes& all) {
-  Figure figure{"loss-parameters",
-                "Loss against parameters",
-                "Models of one budget, by size. Lines: a parabola in log parameters (Hoffmann et al. "
-                "2022, approach 2); diamonds: its lowest point, the best size for the budget, with its 95% interval.",
-                {}};
-  SeriesData data;
-  data.table.head = {"model", "budget", "parameters", "loss", "seeds", "best size", "interval", "loss there"};
-  for (const auto& [key, line] : lines_of_sizes(all)) {
-    const std::string series = series_of(all, *line.front());
-    const auto fit = fit_isoflop(points_of(line));
-    for (const RecipeSummary* r : line) {
-      data.point(series, number(*r, "parameters"), r->top_k, tip_of(*r));
-      data.table.rows.push_back({r->label, scientific(key.second), with_letter(number(*r, "parameters")),
-                                 spread_text(r->top_k, 4), std::to_string(r->runs.size()), "", "", ""});
-    }
-    if (!fit) continue;
-    const double low = number(*line.front(), "parameters"), high = number(*line.back(), "parameters");
-    for (int i = 0; i <= 60; i++) {
-      const double x = low * std::pow(high / low, i / 60.0);
-      data.line(series, x, fit->at(x));
-    }
-    data.table.rows.push_back({variant_of(*line.front()) + ": fit", scientific(key.second), "", "", "",
-                               with_letter(fit->best_size) + (fit->inside ? "" : " (outside)"),
-                               interval_text(fit->interval), fmt::format("{:.4f}", fit->best_loss)});
-    if (!fit->inside) continue;
-    const Interval interval = fit->interval.value_or(Interval{fit->best_size, fit->best_size});
-    data.optima.push_back({{"series", series},
-                           {"x", fit->best_size},
-                           {"y", fit->best_loss},
-                           {"low", std::max(low, interval.low)},
-                           {"high", std::min(high, interval.high)},
-                           {"tip", "best size " + with_letter(fit->best_size) + ", " + interval_text(fit->interval)}});
-  }
-  figure.chart = data.chart("parameters", "loss, nats per token", true, false);
-  return figure;
-}
-
-Figure loss_against_flops(const Recipes& all) {
+// Models of several sizes stand on a line per variant, which is of the best of a grid; else its values are what is
+// compared.
+Figure loss_against_flops(const Recipes& tried) {
+  const bool lines = !lines_of_sizes(tried).empty();
+  const Recipes all = lines ? best_of_grid(tried) : tried;
   Figure figure{"loss-flops-per-pass",
                 "Loss against FLOPs per forward pass",
-                "As a multiple of the best dense model's at the same budget: how much work a prediction takes.",
+                "As a multiple of the best dense model's at the same budget: how much work a prediction takes." +
+                    (lines ? grid_note(tried) : ""),
                 {}};
   SeriesData data;
   data.table.head = {"model", "budget", "FLOPs per pass / best dense", "loss"};
-  std::map<double, const RecipeSummary*> best;
+  using Key = std::pair<std::string, double>;  // text, budget
+  const auto key_of = [](const RecipeSummary& r) { return Key{r.text, number(r, "budget")}; };
+  std::map<Key, const RecipeSummary*> best;
   for (const RecipeSummary& r : all) {
     if (flops_per_pass(r) != number(r, "dense_flops_per_token")) continue;
-    const RecipeSummary*& at = best[number(r, "budget")];
+    const RecipeSummary*& at = best[key_of(r)];
     if (at == nullptr || r.top_k.mean < at->top_k.mean) at = &r;
   }
   for (const RecipeSummary& r : all) {
-    const auto dense = best.find(number(r, "budget"));
+    const auto dense = best.find(key_of(r));
     if (dense == best.end()) continue;
     const double ratio = flops_per_pass(r) / flops_per_pass(*dense->second);
     data.point(series_of(all, r), ratio, r.top_k, tip_of(r));
     data.table.rows.push_back(
         {r.label, scientific(number(r, "budget")), fmt::format("{:.3f}", ratio), spread_text(r.top_k, 4)});
   }
-  figure.chart = data.chart("FLOPs per forward pass / those of the best dense model", "loss, nats per token", true,
-                            !lines_of_sizes(all).empty());
+  figure.chart =
+      data.chart("FLOPs per forward pass / those of the best dense model", "loss, nats per token", true, lines);
   set_signal(figure.chart.spec, "x_format", ".2f");
   return figure;
 }
@@ -288,23 +159,6 @@ Figure step_times(const Recipes& all) {
   set_signal(figure.chart.spec, "y_format", ".1f");
   return figure;
 }
-
-struct DotsData {
-  Json dots = Json::array(), series = Json::array();
-  HtmlTable table;
-  void dot(const std::string& label, const std::string& in, const SeedSpread& x, const std::string& tip) {
-    dots.push_back({{"label", label}, {"series", in}, {"x", x.mean}, {"low", x.low}, {"high", x.high}, {"tip", tip}});
-  }
-  Chart chart(std::initializer_list<const char*> names, const char* x_title, size_t rows) {
-    for (const char* name : names) series.push_back({{"name", name}});
-    Chart c;
-    c.spec = with_data(kDots, {{"dots", dots}, {"series", series}});
-    set_signal(c.spec, "rows", rows);
-    set_signal(c.spec, "x_title", x_title);
-    c.table = std::move(table);
-    return c;
-  }
-};
 
 Figure top_k_and_causal(const Recipes& all) {
   Figure figure{"top-k-causal",

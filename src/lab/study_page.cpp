@@ -1,14 +1,13 @@
 #include "lab/study_page.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <system_error>
 
 #include "base/error.h"
 #include "checkpoint/checkpoints.h"
 #include "generate/load.h"
-#include "lab/fit.h"
+#include "lab/isoflop_charts.h"
 #include "lab/record.h"
 #include "lab/report.h"
 #include "train/trainer.h"
@@ -95,25 +94,6 @@ StudyReport gather_report(const std::vector<fs::path>& folders, std::vector<std:
   }
   report.title = fmt::format("{}", fmt::join(names, ", "));
   return report;
-}
-
-HtmlTable scaling_table(const std::vector<RecipeSummary>& recipes) {
-  std::map<std::string, std::map<double, std::vector<IsoFlopPoint>>> points;  // by variant and budget
-  for (const RecipeSummary& r : recipes)
-    for (const Json* run : r.runs)
-      points[(*run)["variant"].get<std::string>()][(*run)["budget"].get<double>()].push_back(
-          {(*run)["parameters"], (*run)["top_k"]["loss"]});
-  HtmlTable table{{"variant", "budgets", "best size grows as FLOPs to the", "95% interval"}, {}};
-  for (const auto& [variant, budgets] : points) {
-    std::vector<BudgetPoints> all;
-    for (const auto& [flops, at] : budgets) all.push_back({flops, at});
-    const auto fit = fit_scaling(all);
-    if (!fit) continue;
-    table.rows.push_back(
-        {variant, std::to_string(fit->flops.size()), fmt::format("{:.3f}", fit->exponent),
-         fit->interval ? fmt::format("{:.3f} to {:.3f}", fit->interval->low, fit->interval->high) : "-"});
-  }
-  return table;
 }
 
 std::string study_page(const StudyReport& report, const std::string& vega) {

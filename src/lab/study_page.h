@@ -27,9 +27,6 @@ StudyReport gather_report(const std::vector<fs::path>& folders, std::vector<std:
 
 std::string study_page(const StudyReport& report, const std::string& vega = vega_script());
 
-// A row per variant whose best size is known at two budgets or more: exponent of the best size, with its interval.
-HtmlTable scaling_table(const std::vector<RecipeSummary>& recipes);
-
 // NAME.csv and NAME.vg.json of every figure: its numbers, and its specification for Vega's own renderers (vg2svg,
 // vg2png).
 void write_figures(const fs::path& folder, const std::vector<Figure>& figures);

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include "base/units.h"
 #include "lab/record.h"
@@ -12,6 +15,8 @@ namespace isobath {
 namespace {
 
 using Json = nlohmann::json;
+
+std::string corpus_of(const Json& record) { return record.value("corpus", ""); }
 
 std::string label_of(const Json& record) {
   std::string text = record.value("variant", "");
@@ -45,10 +50,12 @@ std::string agreement_text(const RecipeSummary& recipe) {
   return agreement.empty() ? "-" : fmt::format("{:.1f}%", 100 * seed_spread(agreement).mean);
 }
 
-// Loss by top-k less that of the first model of the same budget and size, seed by seed: what seeds share drops out.
+// Loss by top-k less that of the first model of the same budget, size and text, seed by seed: what seeds share drops
+// out.
 std::string against_first_text(const std::vector<RecipeSummary>& recipes, const RecipeSummary& recipe) {
   const auto alike = [&](const RecipeSummary& other) {
-    return (*other.first)["budget"] == (*recipe.first)["budget"] && (*other.first)["size"] == (*recipe.first)["size"];
+    return (*other.first)["budget"] == (*recipe.first)["budget"] && (*other.first)["size"] == (*recipe.first)["size"] &&
+           corpus_of(*other.first) == corpus_of(*recipe.first);
   };
   const RecipeSummary& first = *std::find_if(recipes.begin(), recipes.end(), alike);
   std::vector<double> differences;
@@ -85,12 +92,23 @@ std::string spread_text(const SeedSpread& s, int digits) {
 }
 
 std::vector<RecipeSummary> summarize(const std::vector<Json>& records) {
+  std::set<std::string> texts;
+  for (const Json& record : records) texts.insert(corpus_of(record));
   std::vector<RecipeSummary> recipes;
   for (const Json& record : records) {
     const std::string recipe = record["recipe"];
-    auto at = std::find_if(recipes.begin(), recipes.end(), [&](const RecipeSummary& r) { return r.recipe == recipe; });
+    auto at = std::find_if(recipes.begin(), recipes.end(), [&](const RecipeSummary& r) {
+      return r.recipe == recipe && corpus_of(*r.first) == corpus_of(record);
+    });
     if (at == recipes.end()) {
-      recipes.push_back({.recipe = recipe, .label = label_of(record), .first = &record, .runs{}, .top_k{}, .causal{}});
+      const std::string text = texts.size() > 1 ? "text " + corpus_of(record).substr(0, 4) : "";
+      recipes.push_back({.recipe = recipe,
+                         .label = label_of(record) + (text.empty() ? "" : ", " + text),
+                         .text = text,
+                         .first = &record,
+                         .runs{},
+                         .top_k{},
+                         .causal{}});
       at = recipes.end() - 1;
     }
     at->runs.push_back(&record);
@@ -105,6 +123,29 @@ std::vector<RecipeSummary> summarize(const std::vector<Json>& records) {
     recipe.causal = seed_spread(causal);
   }
   return recipes;
+}
+
+std::vector<RecipeSummary> best_of_grid(const std::vector<RecipeSummary>& recipes) {
+  // A size by its name, where it has one: values of the grid may differ by some weights (routing.every).
+  const auto key_of = [](const RecipeSummary& r) {
+    const std::string size = r.first->value("size", "");
+    return std::tuple(corpus_of(*r.first), r.first->value("variant", ""),
+                      size.empty() ? (*r.first)["parameters"].dump() : size, (*r.first)["budget"].get<double>());
+  };
+  struct Best {
+    const RecipeSummary* recipe = nullptr;
+    bool of_grid = false;
+  };
+  std::map<decltype(key_of(recipes[0])), Best> best;
+  for (const RecipeSummary& r : recipes) {
+    Best& b = best[key_of(r)];
+    b.of_grid = b.of_grid || !r.first->value("grid", Json::object()).empty();
+    if (b.recipe == nullptr || r.top_k.mean < b.recipe->top_k.mean) b.recipe = &r;
+  }
+  std::vector<RecipeSummary> kept;
+  for (const RecipeSummary& r : recipes)
+    if (const Best& b = best.at(key_of(r)); !b.of_grid || b.recipe == &r) kept.push_back(r);
+  return kept;
 }
 
 HtmlTable summary_table(const std::vector<RecipeSummary>& recipes) {

@@ -19,13 +19,19 @@ std::string spread_text(const SeedSpread& spread, int digits);  // "1.2345 +- 0.
 
 struct RecipeSummary {
   std::string recipe, label;  // "joint, width 64"
+  std::string text;           // "text 3623" by its hash, where the records are of several texts; else empty
   const nlohmann::json* first = nullptr;
   std::vector<const nlohmann::json*> runs;
   SeedSpread top_k, causal;  // nats per token; causal: of none where there is no causal rule
 };
 
-// In the order in which their recipes come first. They point into `records`.
+// In the order in which their recipes come first; the same recipe on another text is another model. They point into
+// `records`.
 std::vector<RecipeSummary> summarize(const std::vector<nlohmann::json>& records);
+
+// Where studies have a [grid] (of learning rates, say): of each text, variant, size and budget the recipe of the lowest
+// mean loss, with all its seeds. Models of no grid as they are. A figure of one point per model is of these.
+std::vector<RecipeSummary> best_of_grid(const std::vector<RecipeSummary>& recipes);
 
 // A row per recipe: what the terminal prints, too.
 HtmlTable summary_table(const std::vector<RecipeSummary>& recipes);

@@ -52,6 +52,22 @@ TEST(Summary, TheFirstIsOfTheSameSize) {
   EXPECT_EQ(cell(table, "against first", 3), "-") << "no seed in common";
 }
 
+TEST(Summary, TheSameRecipeOnAnotherTextIsAnotherModel) {
+  std::vector<Json> records{record("dense", 1, 2.0), record("joint", 1, 1.9), record("dense", 1, 4.0),
+                            record("joint", 1, 3.0), record("joint", 2, 3.2)};
+  for (size_t i = 0; i < records.size(); i++) records[i]["corpus"] = i < 2 ? "aaaabbbb" : "ccccbbbb";
+  const auto recipes = summarize(records);
+  ASSERT_EQ(recipes.size(), 4u);
+  EXPECT_EQ(recipes[3].runs.size(), 2u);
+  EXPECT_EQ(recipes[1].label, "joint, text aaaa");
+  EXPECT_EQ(recipes[3].text, "text cccc");
+  const HtmlTable table = summary_table(recipes);
+  EXPECT_EQ(cell(table, "against first", 1), "-0.1000");
+  EXPECT_EQ(cell(table, "against first", 2), "-") << "the first of its text";
+  EXPECT_EQ(cell(table, "against first", 3), "-1.0000");
+  EXPECT_EQ(summarize({records[0]})[0].label, "dense") << "one text needs no name";
+}
+
 TEST(Summary, AgreementIsTheMeanOverSectionsAndSeeds) {
   const std::vector<Json> records{record("dense", 1, 2.0), record("joint", 1, 2.0, {0.9, 0.8}),
                                   record("joint", 2, 2.0, {1.0, 0.9})};
