@@ -18,10 +18,24 @@ std::vector<IsoFlopPoint> points_of(const std::vector<const RecipeSummary*>& lin
   return points;
 }
 
+constexpr double kWide = 1e3;  // times as large, the one end of an interval: the points say nothing
+constexpr const char* kTooWide = "too wide to say";
+
+bool too_wide(const Interval& of_size) { return of_size.high > kWide * of_size.low; }
+
 std::string interval_text(const std::optional<Interval>& interval) {
-  constexpr double kWide = 1e3;  // times as large: the points say nothing
-  if (interval && interval->high > kWide * interval->low) return "too wide to say";
-  return interval ? fmt::format("{} to {}", with_letter(interval->low), with_letter(interval->high)) : "-";
+  if (!interval) return "-";
+  return too_wide(*interval) ? kTooWide
+                             : fmt::format("{} to {}", with_letter(interval->low), with_letter(interval->high));
+}
+
+// The same rule for what the best size grows by from the first to the last budget.
+std::string exponent_text(const ScalingFit& fit) {
+  if (!fit.interval) return "-";
+  const auto [first, last] = std::minmax_element(fit.flops.begin(), fit.flops.end());
+  const auto growth = [&](double exponent) { return std::pow(*last / *first, exponent); };
+  if (too_wide({growth(fit.interval->low), growth(fit.interval->high)})) return kTooWide;
+  return fmt::format("{:.3f} to {:.3f}", fit.interval->low, fit.interval->high);
 }
 
 // The parabola and its lowest point.
@@ -37,7 +51,8 @@ void add_fit(SeriesData& data, const std::string& series, const std::vector<cons
                              "", with_letter(fit->best_size) + (fit->inside ? "" : " (outside)"),
                              interval_text(fit->interval), fmt::format("{:.4f}", fit->best_loss)});
   if (!fit->inside) return;
-  const Interval interval = fit->interval.value_or(Interval{fit->best_size, fit->best_size});
+  Interval interval{fit->best_size, fit->best_size};  // an interval that says nothing is no bar
+  if (fit->interval && !too_wide(*fit->interval)) interval = *fit->interval;
   data.optima.push_back({{"series", series},
                          {"x", fit->best_size},
                          {"y", fit->best_loss},
@@ -97,8 +112,7 @@ HtmlTable scaling_table(const Recipes& tried) {
     const auto fit = fit_scaling(budgets);
     if (!fit) continue;
     table.rows.push_back(
-        {variant, std::to_string(fit->flops.size()), fmt::format("{:.3f}", fit->exponent),
-         fit->interval ? fmt::format("{:.3f} to {:.3f}", fit->interval->low, fit->interval->high) : "-"});
+        {variant, std::to_string(fit->flops.size()), fmt::format("{:.3f}", fit->exponent), exponent_text(*fit)});
   }
   return table;
 }

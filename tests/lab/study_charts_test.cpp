@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 struct Made {
-  std::string variant, size;
+  std::string variant = "", size = "";
   double parameters = 1e5, budget = 1e12, loss = 2;
   Json changed = Json::object(), grid = Json::object();
   int seed = 1;
@@ -128,6 +128,36 @@ TEST(StudyFigures, ASizeIsItsNameOrElseItsParameters) {
   EXPECT_EQ(best({record({.variant = "joint", .size = "", .parameters = 1001, .loss = 1, .grid = every1}),
                   record({.variant = "joint", .size = "", .parameters = 2002, .loss = 2, .grid = every2})}),
             2u);
+}
+
+// Losses of a study of two budgets, a seed each: of the dense models the best size grows, of the routed ones a curve so
+// flat and noisy leaves its best size and the exponent open.
+TEST(StudyFigures, WhatTheNoiseLeavesOpenIsNeitherDrawnNorPrinted) {
+  const double sizes[] = {7e4, 1.36e5, 2.35e5, 5.2e5, 9.4e5};
+  const double losses[2][2][5] = {{{1.5813, 1.5794, 1.6546, 1.8447, 2.1004}, {1.4666, 1.4249, 1.4424, 1.5082, 1.6018}},
+                                  {{1.6189, 1.5870, 1.6117, 1.6863, 1.8480}, {1.4924, 1.5363, 1.4654, 1.4651, 1.4891}}};
+  std::vector<Json> records;
+  for (int v = 0; v < 2; v++)
+    for (int b = 0; b < 2; b++)
+      for (int s = 0; s < 5; s++)
+        records.push_back(record({.variant = v == 0 ? "dense" : "joint",
+                                  .size = kSizes[s],
+                                  .parameters = sizes[s],
+                                  .budget = b == 0 ? 3e12 : 1e13,
+                                  .loss = losses[v][b][s]}));
+  const Recipes recipes = summarize(records);
+  const HtmlTable scaling = scaling_table(recipes);
+  ASSERT_EQ(scaling.rows.size(), 2u);
+  EXPECT_NE(scaling.rows[0][3].find(" to "), std::string::npos) << scaling.rows[0][3];
+  EXPECT_EQ(scaling.rows[1][3], "too wide to say");
+  const Figure f = loss_against_parameters(recipes);
+  int open = 0;
+  for (const Json& optimum : set_of(f, "optima")) {
+    const bool wide = optimum["tip"].get<std::string>().ends_with("too wide to say");
+    open += wide;
+    EXPECT_EQ(optimum["low"] == optimum["high"], wide) << optimum;
+  }
+  EXPECT_EQ(open, 1);
 }
 
 }  // namespace
