@@ -22,7 +22,7 @@ const char* const kPageStyle = R"css(
 }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.55 var(--sans); }
-header, main { max-width: 62rem; margin: 0 auto; padding: 0 1.25rem; }
+header, main { max-width: 72rem; margin: 0 auto; padding: 0 1.25rem; }
 header { padding-top: 2.5rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; letter-spacing: -.01em; }
 header p { margin: 0 0 1.6rem; color: var(--soft); max-width: 48rem; }

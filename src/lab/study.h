@@ -85,6 +85,9 @@ struct PlannedRun {
   std::string label() const;  // "joint, width 64, capacity = 0.125, 4e+12 FLOPs, seed 1"
 };
 
+// Of a point of the grid the values that a run of these changed options shows: a dense model has no capacity.
+nlohmann::json telling_values(const nlohmann::json& grid, const nlohmann::json& changed);
+
 // One run by its options.
 PlannedRun plan_run(const RunConfig& config, const Tokenizer& tokenizer);
 

@@ -164,11 +164,20 @@ PlannedRun plan_run(const RunConfig& config, const Tokenizer& tokenizer) {
   return run;
 }
 
+Json telling_values(const Json& grid, const Json& changed) {
+  const bool dense = changed.value("routing", Json::object()).value("topology", "") == name_of(Topology::kDense);
+  Json telling = Json::object();
+  for (const auto& [key, value] : grid.items())
+    if (!dense || !key.starts_with("routing.") || key == "routing.topology") telling[key] = value;
+  return telling;
+}
+
 std::string PlannedRun::label() const {
   std::string text = variant;
   const auto add = [&](const std::string& more) { text += (text.empty() || more.empty() ? "" : ", ") + more; };
   add(size);
-  for (const auto& [key, value] : grid.items())
+  const Json values = telling_values(grid, changed);
+  for (const auto& [key, value] : values.items())
     add(fmt::format("{} = {}", key.substr(key.find('.') + 1), value.dump()));
   add(fmt::format("{:.3g} {}, seed {}", asked(), config.train.flops > 0 ? "FLOPs" : "tokens", config.train.seed));
   return text;

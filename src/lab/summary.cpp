@@ -22,7 +22,7 @@ std::string label_of(const Json& record) {
   std::string text = record.value("variant", "");
   const auto add = [&](const std::string& more) { text += (text.empty() || more.empty() ? "" : ", ") + more; };
   add(record.value("size", ""));
-  const Json grid = record.value("grid", Json::object());
+  const Json grid = telling_values(record.value("grid", Json::object()), record.value("changed", Json::object()));
   for (const auto& [key, value] : grid.items())
     add(fmt::format("{} = {}", key.substr(key.find('.') + 1),
                     value.is_string() ? value.get<std::string>() : value.dump()));
@@ -66,13 +66,18 @@ std::string against_first_text(const std::vector<RecipeSummary>& recipes, const 
   return &first == &recipe || differences.empty() ? "-" : spread_text(seed_spread(differences), 4);
 }
 
-double mean_of(const RecipeSummary& recipe, const char* key) {
+// Mean over seeds. By the median step: a run that was paused or shared its machine for a while stood still in some.
+std::string time_text(const RecipeSummary& recipe) {
   double sum = 0;
-  for (const Json* run : recipe.runs) sum += (*run)["measured"][key].get<double>();
-  return sum / double(recipe.runs.size());
+  for (const Json* run : recipe.runs) sum += training_seconds(*run);
+  return duration_text(sum / double(recipe.runs.size()));
 }
 
 }  // namespace
+
+double training_seconds(const Json& record) {
+  return record["measured"]["step_ms"].get<double>() / 1e3 * record["steps"].get<double>();
+}
 
 SeedSpread seed_spread(const std::vector<double>& values) {
   SeedSpread s{.count = int64_t(values.size())};
@@ -150,17 +155,17 @@ std::vector<RecipeSummary> best_of_grid(const std::vector<RecipeSummary>& recipe
 
 HtmlTable summary_table(const std::vector<RecipeSummary>& recipes) {
   HtmlTable table;
-  table.head = {"model",        "budget",        "parameters",    "FLOPs/token",   "of dense",  "tokens", "seeds",
-                "loss (top-k)", "against first", "loss (causal)", "causal shares", "agreement", "time"};
+  // What was found stands first: a page shows so many columns at once.
+  table.head = {"model", "budget",   "loss (top-k)", "against first", "loss (causal)", "causal shares", "agreement",
+                "seeds", "of dense", "parameters",   "FLOPs/token",   "tokens",        "time"};
   for (const RecipeSummary& recipe : recipes) {
     const Json& r = *recipe.first;
     const double flops = r["flops_per_token"], dense = r["dense_flops_per_token"];
-    table.rows.push_back({recipe.label, fmt::format("{:.3g}", r["budget"].get<double>()),
-                          with_letter(r["parameters"].get<double>()), with_letter(flops),
-                          fmt::format("{:.1f}%", 100 * flops / dense), with_letter(r["tokens"].get<double>()),
-                          std::to_string(recipe.runs.size()), spread_text(recipe.top_k, 4),
+    table.rows.push_back({recipe.label, fmt::format("{:.3g}", r["budget"].get<double>()), spread_text(recipe.top_k, 4),
                           against_first_text(recipes, recipe), spread_text(recipe.causal, 4), shares_text(recipe),
-                          agreement_text(recipe), duration_text(mean_of(recipe, "seconds"))});
+                          agreement_text(recipe), std::to_string(recipe.runs.size()),
+                          fmt::format("{:.1f}%", 100 * flops / dense), with_letter(r["parameters"].get<double>()),
+                          with_letter(flops), with_letter(r["tokens"].get<double>()), time_text(recipe)});
   }
   return table;
 }

@@ -33,6 +33,9 @@ std::vector<RecipeSummary> summarize(const std::vector<nlohmann::json>& records)
 // mean loss, with all its seeds. Models of no grid as they are. A figure of one point per model is of these.
 std::vector<RecipeSummary> best_of_grid(const std::vector<RecipeSummary>& recipes);
 
+// Steps times the median step.
+double training_seconds(const nlohmann::json& record);
+
 // A row per recipe: what the terminal prints, too.
 HtmlTable summary_table(const std::vector<RecipeSummary>& recipes);
 

@@ -5,7 +5,9 @@
 
 #include <cmath>
 
+#include "base/units.h"
 #include "lab/isoflop_charts.h"
+#include "lab/study.h"
 
 namespace isobath {
 namespace {
@@ -158,6 +160,26 @@ TEST(StudyFigures, WhatTheNoiseLeavesOpenIsNeitherDrawnNorPrinted) {
     EXPECT_EQ(optimum["low"] == optimum["high"], wide) << optimum;
   }
   EXPECT_EQ(open, 1);
+}
+
+Json routed(const std::string& variant, Json routing, double loss, Json grid = Json::object()) {
+  return record(
+      {.variant = variant, .loss = loss, .changed = {{"routing", std::move(routing)}}, .grid = std::move(grid)});
+}
+
+TEST(Labels, ADenseModelHasNoCapacity) {
+  const Json grid{{"routing.capacity", 0.125}, {"train.learning_rate", 0.004}};
+  EXPECT_EQ(summarize({routed("dense", {{"topology", "dense"}}, 3, grid)})[0].label, "dense, learning_rate = 0.004");
+  EXPECT_EQ(summarize({routed("joint", Json::object(), 3, grid)})[0].label,
+            "joint, capacity = 0.125, learning_rate = 0.004");
+  EXPECT_EQ(telling_values({{"routing.topology", "dense"}}, {{"routing", {{"topology", "dense"}}}}).size(), 1u);
+}
+
+// Twenty ms a step, but ten minutes by the clock: it was paused.
+TEST(Summary, TimeIsTheMedianStepsTimesSteps) {
+  const HtmlTable table = summary_table(summarize({record({.variant = "dense"})}));
+  EXPECT_EQ(table.head.back(), "time");
+  EXPECT_EQ(table.rows[0].back(), duration_text(2));
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ Json record(const std::string& variant, int seed, double loss, std::vector<doubl
           {"dense_flops_per_token", 20.0},
           {"tokens", 100},
           {"top_k", {{"loss", loss}, {"layers", layers}}},
-          {"measured", {{"seconds", 1.0}}}};
+          {"steps", 10},
+          {"measured", {{"step_ms", 1.0}}}};
 }
 
 std::string cell(const HtmlTable& table, const std::string& column, size_t row) {
