@@ -27,15 +27,16 @@ std::string variant_of(const RecipeSummary& r) {
   return (variant.empty() ? "models" : variant) + (r.text.empty() ? "" : ", " + r.text);
 }
 
-std::string series_of(const Recipes& all, const RecipeSummary& r) {
-  std::set<double> budgets;
-  for (const RecipeSummary& other : all) budgets.insert(number(other, "budget"));
-  return variant_of(r) + (budgets.size() > 1 ? " at " + scientific(number(r, "budget")) : "");
+std::string budget_suffix(const Recipes& all, const RecipeSummary& r) {
+  const double budget = number(r, "budget");
+  for (const RecipeSummary& other : all)
+    if (number(other, "budget") != budget) return " at " + scientific(budget);
+  return "";
 }
 
-std::string row_label(const Recipes& all, const RecipeSummary& r) {
-  return r.label + (series_of(all, r) == variant_of(r) ? "" : " at " + scientific(number(r, "budget")));
-}
+std::string series_of(const Recipes& all, const RecipeSummary& r) { return variant_of(r) + budget_suffix(all, r); }
+
+std::string row_label(const Recipes& all, const RecipeSummary& r) { return r.label + budget_suffix(all, r); }
 
 std::string tip_of(const RecipeSummary& r) {
   return fmt::format("{}\n{} parameters, {} FLOPs per token\nloss {} ({} seeds)", r.label,

@@ -25,7 +25,8 @@ std::string scientific(double value);                    // "3e12"
 // Of a line of models: the variant, the text where the records are of several, and the budget where there are several.
 std::string variant_of(const RecipeSummary& r);
 std::string series_of(const Recipes& all, const RecipeSummary& r);
-std::string row_label(const Recipes& all, const RecipeSummary& r);  // of one model
+std::string budget_suffix(const Recipes& all, const RecipeSummary& r);  // " at 3e12", or nothing
+std::string row_label(const Recipes& all, const RecipeSummary& r);      // of one model
 std::string tip_of(const RecipeSummary& r);
 
 // What a figure of best_of_grid(all) says of what it leaves out; empty where that is nothing.

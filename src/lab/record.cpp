@@ -169,6 +169,13 @@ Json record_of_study(const Study& study, const PlannedRun& run, Json record) {
   return record;
 }
 
+RunConfig options_of(const Json& record) {
+  RunConfig config;
+  for (const auto& [section, options] : record.at("changed").items())
+    for (const auto& [key, value] : options.items()) set_option(config, section, key, value, "record");
+  return config;
+}
+
 Json record_of_run(const fs::path& folder) {
   require(fs::exists(folder / "metrics.jsonl"),
           "{}: neither records of a study (records.jsonl) nor a run (metrics.jsonl)", folder.string());

@@ -41,6 +41,10 @@ nlohmann::json record_of_study(const Study& study, const PlannedRun& run, nlohma
 // where nothing is routed or there is no such rule.
 std::optional<double> causal_agreement(const nlohmann::json& top_k);
 
+// The options of a record's run as far as they decide its result; the others are at their default. Options that this
+// version does not know are passed over.
+RunConfig options_of(const nlohmann::json& record);
+
 // A record of a run that no study planned, by its folder: its name is its variant.
 nlohmann::json record_of_run(const fs::path& folder);
 

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "base/units.h"
+#include "lab/capacity_chart.h"
 #include "lab/chart_parts.h"
 #include "lab/isoflop_charts.h"
+#include "lab/training_memory.h"
 
 namespace isobath {
 namespace {
@@ -53,18 +54,33 @@ bool read_parts(const Json& record) {
   return part > 0 && part < record["top_k"]["windows"];
 }
 
+constexpr size_t kMostCurves = 12;  // as many colours
+
+// Models whose curves a figure has room for, in their order: of too many those that did best of a grid, and the first.
+Recipes with_room(const Recipes& all) {
+  Recipes shown = all.size() > kMostCurves ? best_of_grid(all) : all;
+  if (shown.size() > kMostCurves) shown.resize(kMostCurves);
+  return shown;
+}
+
+std::string room_note(const Recipes& shown, const Recipes& all) {
+  return shown.size() == all.size()
+             ? ""
+             : fmt::format(" {} of {} models are shown.", shown.size(), all.size()) + grid_note(all);
+}
+
 Figure learning_curves_of(const Recipes& all) {
-  constexpr size_t kMost = 12;
-  Figure figure{"learning-curves",
-                "Learning curves",
-                fmt::format("Validation loss by top-k against training FLOPs, mean of the seeds{}. Where evaluations "
-                            "during a run read a part of the text, its last one, of the whole, is left out.",
-                            all.size() > kMost ? fmt::format("; the first {} of {} models", kMost, all.size()) : ""),
-                {}};
+  const Recipes shown = with_room(all);
+  Figure figure{
+      "learning-curves",
+      "Learning curves",
+      "Validation loss by top-k against training FLOPs, mean of the seeds. Where evaluations during a run read "
+      "a part of the text, its last one, of the whole, is left out." +
+          room_note(shown, all),
+      {}};
   SeriesData data;
   data.table.head = {"model", "training FLOPs", "validation loss"};
-  for (size_t i = 0; i < std::min(kMost, all.size()); i++) {
-    const RecipeSummary& r = all[i];
+  for (const RecipeSummary& r : shown) {
     const std::string series = row_label(all, r);
     const Json& first = (*r.first)["curve"]["validation"];
     const size_t points = first.size() - (first.size() > 1 && read_parts(*r.first) ? 1 : 0);
@@ -82,16 +98,26 @@ Figure learning_curves_of(const Recipes& all) {
   return figure;
 }
 
+constexpr size_t kAgreement = 3;  // of a point of the curve (lab/record.h)
+
+bool tells_agreement(const RecipeSummary& r) {
+  const Json& curve = (*r.first)["curve"]["validation"];
+  return std::any_of(curve.begin(), curve.end(), [](const Json& point) { return point.size() > kAgreement; });
+}
+
 Figure agreement_over_training(const Recipes& all) {
+  Recipes routed = all;
+  std::erase_if(routed, [](const RecipeSummary& r) { return !tells_agreement(r); });
+  const Recipes shown = with_room(routed);
   Figure figure{"agreement",
                 "Agreement of the causal rule with top-k over training",
                 "Share of tokens for which the causal rule decides as top-k does, mean over routed blocks and seeds. A "
-                "rule that lets nothing through agrees on all but the capacity.",
+                "rule that lets nothing through agrees on all but the capacity." +
+                    room_note(shown, routed),
                 {}};
   SeriesData data;
   data.table.head = {"model", "training FLOPs", "agreement"};
-  constexpr size_t kAgreement = 3;  // of a point of the curve (lab/record.h)
-  for (const RecipeSummary& r : all) {
+  for (const RecipeSummary& r : shown) {
     const std::string series = row_label(all, r);
     const Json& first = (*r.first)["curve"]["validation"];
     for (size_t p = 0; p < first.size(); p++) {
@@ -111,30 +137,6 @@ Figure agreement_over_training(const Recipes& all) {
   return figure;
 }
 
-// Capacity, and how often a block is routed: from what the runs changed, wherever the study says it.
-Figure loss_against_capacity(const Recipes& all) {
-  Figure figure{"capacity",
-                "Loss against capacity and frequency",
-                "Routed models by the share of tokens that a routed block takes; a line per frequency and router. "
-                "`random` is the control: routing that knows nothing of the text.",
-                {}};
-  SeriesData data;
-  data.table.head = {"router, every", "capacity", "loss"};
-  for (const RecipeSummary& r : all) {
-    const Json routing = (*r.first)["changed"].value("routing", Json::object());
-    const Json capacity = routing.value("capacity", Json::array({0.125}));
-    if (flops_per_pass(r) == number(r, "dense_flops_per_token") || capacity.size() != 1) continue;
-    const std::string series =
-        fmt::format("{}, every {}{}", routing.value("router", "learned"), routing.value("every", 2),
-                    series_of(all, r) == variant_of(r) ? "" : " at " + scientific(number(r, "budget")));
-    data.point(series, capacity[0], r.top_k, tip_of(r));
-    data.table.rows.push_back({series, capacity[0].dump(), spread_text(r.top_k, 4)});
-  }
-  figure.chart = data.chart("capacity", "loss, nats per token", true, true);
-  set_signal(figure.chart.spec, "x_format", ".3~f");
-  return figure;
-}
-
 Figure step_times(const Recipes& all) {
   Figure figure{"step-time",
                 "Measured time against counted FLOPs",
@@ -142,7 +144,7 @@ Figure step_times(const Recipes& all) {
                 "line through zero turn skipped work into saved time. Runs that shared their machine say less.",
                 {}};
   SeriesData data;
-  data.table.head = {"model", "FLOPs per token", "step ms", "tokens/s", "share of peak", "seconds"};
+  data.table.head = {"model", "FLOPs per token", "step ms", "tokens/s", "share of peak", "seconds of steps"};
   for (const RecipeSummary& r : all) {
     std::vector<double> time;
     for (const Json* run : r.runs) time.push_back(1e6 / (*run)["measured"]["tokens_per_s"].get<double>());
@@ -153,7 +155,7 @@ Figure step_times(const Recipes& all) {
     data.table.rows.push_back({r.label, with_letter(flops_per_pass(r)),
                                fmt::format("{:.1f}", m["step_ms"].get<double>()), with_letter(m["tokens_per_s"]),
                                fmt::format("{:.1f}%", 100 * m["peak_share"].get<double>()),
-                               fmt::format("{:.1f}", m["seconds"].get<double>())});
+                               fmt::format("{:.1f}", training_seconds(*r.first))});
   }
   figure.chart = data.chart("FLOPs per token, forward", "microseconds per token, training", false, false);
   set_signal(figure.chart.spec, "y_format", ".1f");
@@ -184,22 +186,6 @@ Figure top_k_and_causal(const Recipes& all) {
   return figure;
 }
 
-Figure memory_held(const Recipes& all) {
-  Figure figure{"memory", "Memory", "The most that a training process held at once, text and program included.", {}};
-  DotsData data;
-  data.table.head = {"model", "memory"};
-  for (const RecipeSummary& r : all) {
-    std::vector<double> megabytes;
-    for (const Json* run : r.runs) megabytes.push_back((*run)["measured"]["memory_bytes"].get<double>() / 1e6);
-    const SeedSpread spread = seed_spread(megabytes);
-    data.dot(row_label(all, r), "training", spread, fmt::format("{}: {} MB", r.label, spread_text(spread, 1)));
-    data.table.rows.push_back({row_label(all, r), spread_text(spread, 1) + " MB"});
-  }
-  figure.chart = data.chart({"training"}, "MB", all.size());
-  set_signal(figure.chart.spec, "x_format", ".0f");
-  return figure;
-}
-
 }  // namespace
 
 std::vector<Figure> study_figures(const Recipes& all) {
@@ -210,15 +196,11 @@ std::vector<Figure> study_figures(const Recipes& all) {
   add(top_k_and_causal(all));
   add(loss_against_parameters(all));
   add(loss_against_flops(all));
-  std::set<std::string> capacities;
-  for (const RecipeSummary& r : all)
-    capacities.insert((*r.first)["changed"].value("routing", Json::object()).value("capacity", Json()).dump());
-  capacities.erase("null");
-  if (capacities.size() > 1) add(loss_against_capacity(all));
+  add(loss_against_capacity(all));
   add(learning_curves_of(all));
   add(agreement_over_training(all));
   add(step_times(all));
-  add(memory_held(all));
+  add(training_memory(all));
   return figures;
 }
 

@@ -5,9 +5,14 @@
 
 #include <cmath>
 
+#include "base/parallel.h"
 #include "base/units.h"
+#include "lab/capacity_chart.h"
 #include "lab/isoflop_charts.h"
 #include "lab/study.h"
+#include "lab/training_memory.h"
+#include "train/evaluate.h"
+#include "train/trainer.h"
 
 namespace isobath {
 namespace {
@@ -167,12 +172,122 @@ Json routed(const std::string& variant, Json routing, double loss, Json grid = J
       {.variant = variant, .loss = loss, .changed = {{"routing", std::move(routing)}}, .grid = std::move(grid)});
 }
 
+// Options at their default stand in no record.
+TEST(Capacity, ADefaultIsAValueToo) {
+  const Json dense = routed("dense", {{"topology", "dense"}}, 3);
+  const std::vector<Json> capacities{dense, routed("joint", Json::object(), 2, {{"routing.capacity", 0.125}}),
+                                     routed("joint", {{"capacity", {0.5}}}, 2.5, {{"routing.capacity", 0.5}})};
+  const Figure f = figure(study_figures(summarize(capacities)), "capacity");
+  ASSERT_EQ(set_of(f, "points").size(), 2u);
+  EXPECT_EQ(set_of(f, "points")[0]["x"], 0.125);
+  EXPECT_EQ(set_of(f, "points")[1]["y"], 2.5);
+  EXPECT_EQ(set_of(f, "series").size(), 1u);
+  EXPECT_EQ(f.chart.spec["scales"][0]["type"], "log");
+
+  const std::vector<Json> frequencies{dense, routed("joint", Json::object(), 2), routed("joint", {{"every", 1}}, 2.5)};
+  const Figure every = figure(study_figures(summarize(frequencies)), "capacity");
+  EXPECT_EQ(set_of(every, "series"), (Json{{{"name", "learned, every 1"}}, {{"name", "learned, every 2"}}}));
+  EXPECT_EQ(every.chart.spec["scales"][0]["type"], "linear") << "a logarithm of one value has no range";
+
+  const std::vector<Json> routers{routed("joint", Json::object(), 2), routed("random", {{"router", "random"}}, 2.5)};
+  EXPECT_EQ(set_of(loss_against_capacity(summarize(routers)), "series").size(), 2u);
+  const std::vector<Json> one{dense, routed("joint", Json::object(), 2), routed("predictor", {{"causal", "none"}}, 2)};
+  EXPECT_TRUE(loss_against_capacity(summarize(one)).chart.table.rows.empty()) << "nothing to compare";
+}
+
+TEST(Capacity, ModelsAlikeInTheseAreShownByTheirBest) {
+  std::vector<Json> records;
+  for (const double rate : kRates)
+    for (const double capacity : {0.125, 0.5})
+      records.push_back(
+          record({.variant = "joint",
+                  .loss = 2 + capacity + std::abs(rate - 0.004),
+                  .changed = {{"routing", {{"capacity", {capacity}}}}, {"train", {{"learning_rate", rate}}}},
+                  .grid = {{"train.learning_rate", rate}, {"routing.capacity", capacity}}}));
+  const Figure f = loss_against_capacity(summarize(records));
+  ASSERT_EQ(set_of(f, "points").size(), 2u);
+  EXPECT_EQ(set_of(f, "points")[0]["y"], 2.125);
+  EXPECT_NE(f.note.find("did best"), std::string::npos);
+}
+
 TEST(Labels, ADenseModelHasNoCapacity) {
   const Json grid{{"routing.capacity", 0.125}, {"train.learning_rate", 0.004}};
   EXPECT_EQ(summarize({routed("dense", {{"topology", "dense"}}, 3, grid)})[0].label, "dense, learning_rate = 0.004");
   EXPECT_EQ(summarize({routed("joint", Json::object(), 3, grid)})[0].label,
             "joint, capacity = 0.125, learning_rate = 0.004");
   EXPECT_EQ(telling_values({{"routing.topology", "dense"}}, {{"routing", {{"topology", "dense"}}}}).size(), 1u);
+}
+
+// A run as a study records it.
+Json planned(const std::string& variant, const RunConfig& config) {
+  const PlannedRun run = plan_run(config, Tokenizer::bytes());
+  Json r = record({.variant = variant, .changed = run.changed});
+  r["parameters"] = run.parameters;
+  return r;
+}
+
+RunConfig small(double capacity) {
+  RunConfig c;
+  c.model.num_hidden_layers = 4;
+  c.data.context = 64;
+  c.data.batch = 8;
+  c.data.micro_batch = 4;
+  c.train.flops = 1e10;
+  if (capacity == 1) c.model.routing.topology = Topology::kDense;
+  c.model.routing.capacity = {capacity == 1 ? 0.125 : capacity};
+  return c;
+}
+
+TEST(Memory, APlanFollowsFromARecord) {
+  for (const bool half : {false, true}) {
+    RunConfig c = small(0.25);
+    if (half) c.train.memory.storage = Storage::kBf16;
+    const auto plan = training_plan(planned("joint", c));
+    ASSERT_TRUE(plan);
+    c.data.path = "text";
+    const RunConfig full = resolved(c, Tokenizer::bytes());
+    const int before = thread_count();
+    set_thread_count(1);
+    const PlanTable want = plan_table(full.model, limits_of({.T = 64, .B = 4}), c.train.memory);
+    set_thread_count(before);
+    EXPECT_EQ(plan->training_bytes(), want.training_bytes());
+    EXPECT_EQ(plan->total.activation_bytes, want.total.activation_bytes);
+    EXPECT_EQ(plan->weight_bytes, 16 * want.total.parameters);
+    EXPECT_EQ(thread_count(), before);
+  }
+  Json other = planned("joint", small(0.25));
+  other["parameters"] = other["parameters"].get<int64_t>() + 1;
+  EXPECT_FALSE(training_plan(other)) << "no vocabulary gives so many";
+}
+
+TEST(Memory, ModelsStandSideBySideAndRunsThatTakeTheSameOnce) {
+  std::vector<Json> records{planned("dense", small(1)), planned("joint, 50%", small(0.5)),
+                            planned("joint, 12.5%", small(0.125))};
+  RunConfig c = small(0.125);
+  c.train.learning_rate = 0.01;
+  c.train.flops = 2e10;
+  records.push_back(planned("joint, 12.5%", c));
+  const Figure f = figure(study_figures(summarize(records)), "memory");
+  ASSERT_EQ(f.chart.table.rows.size(), 3u);
+  const Json& dots = set_of(f, "dots");
+  ASSERT_EQ(dots.size(), 6u);
+  EXPECT_EQ(dots[0]["label"], "dense");
+  EXPECT_EQ(dots[4]["label"], "joint, 12.5%");
+  for (size_t d = 2; d < 6; d++) EXPECT_LT(dots[d]["x"], dots[d - 2]["x"]) << "the fewer rows, the less memory";
+}
+
+TEST(Curves, HaveRoomForTwelveModels) {
+  std::vector<Json> records;
+  for (int i = 0; i < 40; i++) {
+    records.push_back(record({.variant = "joint " + std::to_string(i)}));
+    records.back()["curve"]["validation"] = Json::array({Json::array({1e11, 2.5, 2.5, 0.9}), Json::array({1e12, 2})});
+    if (i < 5) records.back()["curve"]["validation"] = Json::array({Json::array({1e12, 2})});
+  }
+  const std::vector<Figure> figures = study_figures(summarize(records));
+  EXPECT_EQ(set_of(figure(figures, "agreement"), "series").size(), 12u);
+  EXPECT_EQ(set_of(figure(figures, "agreement"), "series")[0]["name"], "joint 5");
+  EXPECT_NE(figure(figures, "agreement").note.find("12 of 35"), std::string::npos);
+  EXPECT_EQ(set_of(figure(figures, "learning-curves"), "series").size(), 12u);
 }
 
 // Twenty ms a step, but ten minutes by the clock: it was paused.
