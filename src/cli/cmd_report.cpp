@@ -46,11 +46,12 @@ int run_report(const Arguments& a) {
   if (const HtmlTable scaling = scaling_table(recipes); !scaling.rows.empty())
     std::printf("%s\n", table_text(scaling).c_str());
   const std::string vega = vega_script();
-  replace_file(a.out, study_page(report, vega));
+  Page page = study_page(report, vega);
+  replace_file(a.out, page.finish());
   std::printf("page: %s%s\n", a.out.c_str(),
               vega.empty() ? " (without charts: install the Debian package libjs-vega)" : "");
   if (a.figures.empty()) return 0;
-  write_figures(a.figures, study_figures(recipes));
+  write_figures(a.figures, page);
   std::printf("figures: %s\n", a.figures.c_str());
   return 0;
 }

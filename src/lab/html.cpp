@@ -161,16 +161,18 @@ void Page::chart(nlohmann::json spec, const HtmlTable& instead, Numbers numbers,
       "<div class=\"chart\" id=\"chart-{}\" data-name=\"{}\"></div>\n<details class=\"numbers\"{}><summary>the "
       "numbers</summary>\n{}"
       "</details>\n",
-      specs_.size(), escape_html(name), numbers == Numbers::kShown ? " open" : "", table_html(instead));
-  specs_.push_back(std::move(spec));
+      charts_.size(), escape_html(name), numbers == Numbers::kShown ? " open" : "", table_html(instead));
+  charts_.push_back({std::string(name), std::move(spec)});
 }
 
 std::string Page::finish() {
   if (open_) body_ += "</section>\n";
   open_ = false;
+  nlohmann::json specs = nlohmann::json::array();
+  for (const NamedSpec& chart : charts_) specs.push_back(chart.spec);
   std::string scripts;
   if (!vega_.empty()) scripts += "<script>\n" + vega_ + "</script>\n";
-  scripts += "<script type=\"application/json\" id=\"charts\">" + json_for_script(specs_) + "</script>\n";
+  scripts += "<script type=\"application/json\" id=\"charts\">" + json_for_script(specs) + "</script>\n";
   scripts += std::string("<script>\n") + kPageScript + "</script>\n";
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"

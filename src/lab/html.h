@@ -48,9 +48,16 @@ class Page {
 
   std::string finish();
 
+  // The charts so far, in their order.
+  struct NamedSpec {
+    std::string name;
+    nlohmann::json spec;
+  };
+  const std::vector<NamedSpec>& charts() const { return charts_; }
+
  private:
   std::string title_, subtitle_, vega_, body_;
-  nlohmann::json specs_ = nlohmann::json::array();
+  std::vector<NamedSpec> charts_;
   bool open_ = false;
 };
 

@@ -96,7 +96,7 @@ StudyReport gather_report(const std::vector<fs::path>& folders, std::vector<std:
   return report;
 }
 
-std::string study_page(const StudyReport& report, const std::string& vega) {
+Page study_page(const StudyReport& report, const std::string& vega) {
   const std::vector<RecipeSummary> recipes = summarize(report.records);
   Page page(report.title,
             fmt::format("{} models, {} runs. Losses are nats per token of the whole validation text. {}",
@@ -118,20 +118,20 @@ std::string study_page(const StudyReport& report, const std::string& vega) {
     page.section("Inside one model", fmt::format("What the routers of {} do with the validation text.", report.traced));
     add_routing(page, *report.trace, report.tokenizer);
   }
-  return page.finish();
+  return page;
 }
 
-void write_figures(const fs::path& folder, const std::vector<Figure>& figures) {
+void write_figures(const fs::path& folder, const Page& page) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail("cannot make the folder {}: {}", folder.string(), error.message());
-  for (const Figure& figure : figures) {
-    replace_file(folder / (figure.name + ".csv"), chart_csv(figure.chart.spec));
-    Json spec = figure.chart.spec;
+  for (const auto& [name, chart] : page.charts()) {
+    replace_file(folder / (name + ".csv"), chart_csv(chart));
+    Json spec = chart;
     spec["$schema"] = "https://vega.github.io/schema/vega/v5.json";
     spec["width"] = 640;
     spec["background"] = "white";
-    replace_file(folder / (figure.name + ".vg.json"), spec.dump(1) + "\n");
+    replace_file(folder / (name + ".vg.json"), spec.dump(1) + "\n");
   }
 }
 

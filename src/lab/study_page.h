@@ -25,10 +25,11 @@ struct StudyReport {
 // still there is traced; `warnings` says why others are not. Throws Error for a folder that is neither.
 StudyReport gather_report(const std::vector<fs::path>& folders, std::vector<std::string>& warnings);
 
-std::string study_page(const StudyReport& report, const std::string& vega = vega_script());
+// Not finished: its charts are asked for, too.
+Page study_page(const StudyReport& report, const std::string& vega = vega_script());
 
-// NAME.csv and NAME.vg.json of every figure: its numbers, and its specification for Vega's own renderers (vg2svg,
-// vg2png).
-void write_figures(const fs::path& folder, const std::vector<Figure>& figures);
+// NAME.csv and NAME.vg.json of every figure of a page: its numbers, and its specification for Vega's own renderers
+// (vg2svg, vg2png).
+void write_figures(const fs::path& folder, const Page& page);
 
 }  // namespace isobath

@@ -35,9 +35,9 @@ class Report : public ::testing::Test {
   static inline std::string said_;
 };
 
-const char* const kFigures[] = {"top-k-causal", "loss-parameters", "loss-flops-per-pass",
-                                "capacity",     "learning-curves", "step-time",
-                                "memory",       "agreement"};
+const char* const kFigures[] = {
+    "top-k-causal", "loss-parameters", "loss-flops-per-pass", "capacity",       "learning-curves", "step-time",
+    "memory",       "agreement",       "routing-map",         "routing-shares", "router-weights",  "entropy"};
 
 TEST_F(Report, writes_over_pages_only) {
   work_->write("mine.txt", "not a page\n");
@@ -59,12 +59,11 @@ TEST_F(Report, writes_the_page_and_the_numbers_of_every_figure) {
   for (const char* name : kFigures) {
     expect_in(page, std::string("data-name=\"") + name + "\"");
     const std::string csv = read_file(at("figures/" + std::string(name) + ".csv"));
-    EXPECT_GE(count_of(csv, "\n"), 10) << name;
+    EXPECT_GE(count_of(csv, "\n"), 3) << name;
     const auto spec = nlohmann::json::parse(read_file(at("figures/" + std::string(name) + ".vg.json")));
-    EXPECT_GE(spec["data"].size(), 2u);
+    EXPECT_GE(spec["data"].size(), 1u);
   }
-  expect_in(page, "data-name=\"routing-map\"");
-  expect_in(page, "data-name=\"router-weights\"");
+  EXPECT_EQ(count_of(page, "data-name=\""), int64_t(std::size(kFigures))) << "a figure that is not in the list";
   expect_in(said_, "half, 32");
   for (const char* outside : {"src=\"http", "href=\"http", "@import", "url(http"})
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
