@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/version.h"
 #include "checkpoint/checkpoints.h"
 #include "lab/statistics.h"
 #include "train/trainer.h"
@@ -92,7 +93,7 @@ Json measured(const Told& told, const RunMeasure& m) {
           {"threads", m.peak.threads},
           {"simd", m.peak.simd},
           {"fma_gflop_s", m.peak.fma_gflop_s},
-          {"version", ISOBATH_VERSION}};
+          {"version", build_version()}};
 }
 
 std::string check_of(const Json& record) { return fmt::format("{:016x}", hash_bytes(record.dump())); }

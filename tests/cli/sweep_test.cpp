@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 
+#include "base/version.h"
 #include "cli_support.h"
 #include "lab/record.h"
 
@@ -74,7 +75,7 @@ TEST(Sweep, a_record_says_what_a_run_did) {
     EXPECT_EQ(r["curve"]["validation"].back()[1], r["top_k"]["loss"]);
     EXPECT_EQ(r["curve"]["training"].size(), 100u);
     EXPECT_GT(r["measured"]["memory_bytes"], 1 << 20);
-    EXPECT_EQ(r["measured"]["version"], ISOBATH_VERSION);
+    EXPECT_EQ(r["measured"]["version"], build_version());
   }
   EXPECT_EQ(records[0]["recipe"], records[2]["recipe"]);
   EXPECT_TRUE(fs::is_empty(fs::path(study.out) / "runs")) << "checkpoints are not kept";
