@@ -2,6 +2,8 @@
 // answer equals its run alone, and all pages come back.
 #include "generate/soak.h"
 
+#include "generate/tiny_experts.h"
+
 namespace isobath {
 namespace {
 
@@ -117,6 +119,13 @@ TEST(Soak, SmallFormats) {
 TEST(Soak, EveryRule) {
   for (const Rule& rule : kRules)
     soak(Soak(rule, 40), soak_size(400), {.sequences = 5, .max_rows = 16, .queue = 10}, 25, 5);
+}
+
+TEST(Soak, Experts) {
+  for (const ExpertVariant& v : variants_that_generate()) {
+    SCOPED_TRACE(v.name);
+    soak(Soak(tiny_config(v), 20), soak_size(200), {.sequences = 5, .max_rows = 16, .queue = 10}, 25, 11);
+  }
 }
 
 }  // namespace
