@@ -7,7 +7,7 @@
 #include <functional>
 #include <numeric>
 
-#include "ops/select.h"
+#include "expert_shares.h"
 #include "support/expert_variants.h"
 #include "support/tiny_model.h"
 #include "train/evaluate.h"
@@ -20,28 +20,6 @@ namespace {
 using namespace testing;
 
 constexpr int64_t kB = 3, kT = 20;
-
-void expect_shares_as_configured(const LayerExperts& l, const ExpertsConfig& e, int64_t rows) {
-  EXPECT_EQ(l.rows, rows);
-  const int64_t run = rows / kB;
-  for (const int64_t n : l.expert_rows) {
-    if (e.choice == Choice::kExpert) {
-      EXPECT_EQ(n, kB * capacity_rows(e.capacity, run));
-    }
-    if (e.capacity_factor > 0) {
-      EXPECT_LE(n, kB * int64_t(std::ceil(e.capacity_factor * double(e.per_token * run) / double(e.experts) - 1e-9)));
-    }
-  }
-  if (e.choice == Choice::kToken) {
-    EXPECT_EQ(l.assigned() + l.dropped + l.no_ops, rows * e.per_token);
-  }
-  if (e.choice == Choice::kToken && e.capacity_factor == 0) {
-    EXPECT_EQ(l.dropped, 0);
-  }
-  if (e.no_op_capacity > 0) {
-    EXPECT_LE(l.no_ops, kB * int64_t(e.no_op_capacity * double(run) + 1e-9));
-  }
-}
 
 class ExpertsLearn : public ::testing::TestWithParam<ExpertVariant> {};
 INSTANTIATE_TEST_SUITE_P(Variants, ExpertsLearn, ::testing::ValuesIn(kExpertVariants),
@@ -64,7 +42,7 @@ TEST_P(ExpertsLearn, OneBatchInTwentySteps) {
     add_experts(layers, model.config, model.acts);
     ASSERT_EQ(layers.size(), 3u);
     for (const LayerExperts& l : layers)
-      expect_shares_as_configured(l, model.config.experts, model.acts.section[size_t(l.block)].list.rows);
+      expect_shares_as_configured(l, model.config.experts, model.acts.section[size_t(l.block)].list.rows, kB);
     optimizer.step(model.weights, model.gradient, 3e-3, step);
     model.products.pack(model.weights.weights());
   }
