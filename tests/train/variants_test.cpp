@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <ostream>
 
 #include "expert_shares.h"
 #include "ops/select.h"
@@ -116,11 +117,14 @@ void expect_shares(const StepRecord& record, const ModelConfig& c, const DataOpt
   }
 }
 
-class Variants : public ::testing::TestWithParam<Variant> {};
-INSTANTIATE_TEST_SUITE_P(All, Variants, ::testing::ValuesIn(variants()), [](const auto& info) {
-  const Variant& v = info.param;
+std::string name_of(const Variant& v) {
   return std::string(name_of(v.topology)) + "_" + name_of(v.gate) + "_" + v.rule.name + "_" + v.experts.name;
-});
+}
+void PrintTo(const Variant& v, std::ostream* out) { *out << name_of(v); }
+
+class Variants : public ::testing::TestWithParam<Variant> {};
+INSTANTIATE_TEST_SUITE_P(All, Variants, ::testing::ValuesIn(variants()),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Variants, learn_or_are_refused) {
   const TempDir dir;
