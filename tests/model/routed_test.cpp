@@ -55,6 +55,38 @@ std::vector<GateCase> gate_cases() {
   return all;
 }
 
+template <class T>
+std::string case_name_of(const ::testing::TestParamInfo<T>& info) {
+  return info.param.name;
+}
+
+ModelConfig config_of(const GateCase& c) {
+  ModelConfig config = tiny_routed(1.0);
+  config.routing.topology = c.wrapped.topology;
+  config.routing.cache = c.cache;
+  config.experts = c.experts;
+  return config;
+}
+// Nothing is routed. A half stands alone only where blocks are routed: of halves the same model, whose section is then
+// run over all rows by who calls.
+ModelConfig dense_config_of(const GateCase& c) {
+  ModelConfig config = config_of(c);
+  if (c.wrapped.part == Part::kBlock) config.routing.topology = Topology::kDense;
+  config.routing.cache = KeptKeys::kRouted;
+  return config;
+}
+// Of block 1, the routed one. Its MLP's section, if it has one, comes after its attention's.
+SectionContext context_of(TinyModel& model, const GateCase& c, const Batch& batch) {
+  const int64_t l = c.wrapped.part == Part::kMlp ? 2 : 1;
+  return {model.config,
+          model.config.section(l),
+          model.weights.weights().section[size_t(l)],
+          model.products.section(l),
+          model.acts.rope,
+          model.acts.scratch,
+          batch};
+}
+
 class GateArray : public ::testing::TestWithParam<GateCase> {
  protected:
   // x + gate * section(x) over the listed rows.
@@ -70,17 +102,18 @@ class GateArray : public ::testing::TestWithParam<GateCase> {
     begin[2] = int32_t(S);
     const CI32 runs{begin.data(), {3}};
     const RowList list{{index.data(), {S}}, {position.data(), {S}}, runs, S, runs};
-    const Delta delta = section_forward(context(model_), acts_of(model_), y, list, {});
+    const Delta delta = forward(model_, y, list);
     residual_add_forward(y, {}, list.index, gate.view().slice(0, S), delta.first, delta.second);
     return y;
   }
-  // A block that nobody routes; of a half, which stands alone only where blocks are routed, the half over all rows.
   Buffer dense(const Buffer& x) {
     Buffer y = x;
-    dense_forward(y, batch_.view(), [&](CF32 rows, const RowList& list) {
-      return section_forward(context(dense_), acts_of(dense_), rows, list, {});
-    });
+    dense_forward(y, view_, [&](CF32 rows, const RowList& list) { return forward(dense_, rows, list); });
     return y;
+  }
+  Delta forward(TinyModel& model, CF32 x, const RowList& list) {
+    const SectionContext context = context_of(model, GetParam(), view_);
+    return section_forward(context, model.acts.section[size_t(context.section.index)], x, list, {});
   }
   std::vector<int32_t> all_rows() const {
     std::vector<int32_t> all(size_t(batch_.rows()));
@@ -88,36 +121,13 @@ class GateArray : public ::testing::TestWithParam<GateCase> {
     return all;
   }
 
- private:
-  static ModelConfig config(bool dense) {
-    ModelConfig c = tiny_routed(1.0);
-    c.routing.topology =
-        dense && GetParam().wrapped.part == Part::kBlock ? Topology::kDense : GetParam().wrapped.topology;
-    c.routing.cache = dense ? KeptKeys::kRouted : GetParam().cache;
-    c.experts = GetParam().experts;
-    return c;
-  }
-  // Block 1 is the routed one; its MLP's section, if it has one, comes after its attention's.
-  static int64_t section() { return GetParam().wrapped.part == Part::kMlp ? 2 : 1; }
-  static SectionActs& acts_of(TinyModel& model) { return model.acts.section[size_t(section())]; }
-  SectionContext context(TinyModel& model) {
-    return {model.config,
-            model.config.section(section()),
-            model.weights.weights().section[size_t(section())],
-            model.products.section(section()),
-            model.acts.rope,
-            model.acts.scratch,
-            view_};
-  }
-
- protected:
-  TinyModel model_{config(false), {.sequences = 2, .T = 9}}, dense_{config(true), {.sequences = 2, .T = 9}};
+  TinyModel model_{config_of(GetParam()), {.sequences = 2, .T = 9}};
+  TinyModel dense_{dense_config_of(GetParam()), {.sequences = 2, .T = 9}};
   TinyBatch batch_{random_sequences({9, 6}, model_.config.vocab_size), model_.config};
   const Batch view_ = batch_.view();
   Buffer x_ = random_buffer({batch_.rows(), model_.config.hidden_size}, 11);
 };
-INSTANTIATE_TEST_SUITE_P(Sections, GateArray, ::testing::ValuesIn(gate_cases()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Sections, GateArray, ::testing::ValuesIn(gate_cases()), case_name_of<GateCase>);
 
 TEST_P(GateArray, OfZerosIsTheIdentity) {
   const Buffer y = routed(x_, {0, 2, 3, 8, 9, 14}, 0);
@@ -231,31 +241,32 @@ TEST(Network, LogitsOfListedRowsGiveTheLoss) {
 // ---- invariant 14
 // -------------------------------------------------------------------------------------------------------
 
-TEST(Routed, ABlockThatReceivedNoRowsHasZeroGradients) {
-  TinyModel model(tiny_routed(), {.sequences = 1, .T = 8});
-  std::vector<int32_t> none_begin{0, 0};
-  SectionActs& acts = model.acts.section[1];
-  const Batch nothing{};
-  const SectionContext context{model.config,
-                               model.config.section(1),
-                               model.weights.weights().section[1],
-                               model.products.section(1),
-                               model.acts.rope,
-                               model.acts.scratch,
-                               nothing};
+class NoRows : public ::testing::TestWithParam<GateCase> {};
+INSTANTIATE_TEST_SUITE_P(Sections, NoRows, ::testing::ValuesIn(gate_cases()), case_name_of<GateCase>);
+
+TEST_P(NoRows, GiveZeroGradients) {
+  TinyModel model(config_of(GetParam()), {.sequences = 1, .T = 8});
+  const TinyBatch batch(random_sequences({8}, model.config.vocab_size), model.config);
+  const Batch view = batch.view();
+  const SectionContext context = context_of(model, GetParam(), view);
+  const int64_t l = context.section.index;
+  SectionActs& acts = model.acts.section[size_t(l)];
   const Buffer x = random_buffer({8, model.config.hidden_size}, 2);
+  std::vector<int32_t> none_begin{0, 0};
   int32_t unused = 0;
-  const RowList none{{&unused, {0}}, {&unused, {0}}, {none_begin.data(), {2}}, 0};
+  const CI32 no_runs{none_begin.data(), {2}};
+  const RowList none{{&unused, {0}}, {&unused, {0}}, no_runs, 0, no_runs};
   section_forward(context, acts, x, none, {});
-  SectionWeights& gradient = model.gradient.weights().section[1];
+  SectionWeights& gradient = model.gradient.weights().section[size_t(l)];
   acts.router.list = none;
   std::fill_n(acts.router.dscore.data, 8, 0.0f);
   Buffer dx = random_buffer({8, model.config.hidden_size}, 4);
   const Buffer before = dx;
-  const RouterContext router{model.config, model.config.section(1), context.weights.router, context.products.fc1,
+  const RouterContext router{model.config, context.section, context.weights.router, context.products.fc1,
                              model.acts.scratch};
-  routed_backward(dx, router, gradient.router, acts.router, acts.delta.slice(0, 0), acts.saved.slice(0, 0), {},
-                  [&](F32 ddelta) { return section_backward(context, acts, gradient, ddelta, {}, {}); });
+  routed_backward(dx, router, gradient.router, acts.router, acts.delta.slice(0, 0), acts.saved.slice(0, 0), x,
+                  [&](F32 ddelta) { return section_backward(context, acts, gradient, ddelta, x, dx); });
+  EXPECT_GT(model.gradient.list().size(), 20u);
   for (size_t i = 0; i < model.gradient.list().size(); i++)
     for (int64_t j = 0; j < model.gradient.at(i).numel(); j++)
       ASSERT_EQ(model.gradient.at(i)[j], 0.0f) << model.gradient.list()[i].name;
