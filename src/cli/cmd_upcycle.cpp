@@ -29,13 +29,21 @@ constexpr const char* kFooter =
     "agree\n"
     "within rounding.";
 
+// A model that starts as the dense one: every row passes its router by a bias of 1.
+RunConfig defaults() {
+  RunConfig run;
+  run.model.routing.router_bias = true;
+  return run;
+}
+
 int run_upcycle(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   require_not_quantized(loaded.model->config(), a.model, "upcycle");
-  RunConfig options;
-  options.model.routing.topology = Topology::kJoint;
+  RunConfig options = defaults();
   a.flags.apply(options);
   check_unused(options.model);
+  require(options.model.routing.router_bias,
+          "routing.router_bias = false: a bias of 1 is what lets every row in at the start; leave it out");
   NewFolder out(a.out);
   const std::unique_ptr<Model> model = upcycle(*loaded.model, options.model.routing, a.seed);
   save_model(out.part(), *model, loaded.tokenizer);
@@ -56,7 +64,7 @@ void add_upcycle(CLI::App& app, Run& run) {
   command->add_option("--seed", a->seed, "of the start values of a predictor's first layer")
       ->check(not_negative)
       ->capture_default_str();
-  a->flags.add(*command, {"routing"});
+  a->flags.add(*command, {"routing"}, defaults());
   command->callback([a, &run] { run = [a] { return run_upcycle(*a); }; });
 }
 

@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "model/config_unused.h"
 #include "train/start_from.h"
 
 namespace isobath::cli {
@@ -130,7 +129,7 @@ RunConfig given_options(const std::string& file, const OptionFlags& flags) {
     take_architecture(taken, config.train.from);
     config = over(taken);
   }
-  check_unused(config.model);
+  check_unused(config);
   return config;
 }
 

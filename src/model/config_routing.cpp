@@ -192,9 +192,6 @@ void check_routing(const ModelConfig& c) {
   require(r.predictor_lookback >= 0 && r.predictor_lookback < c.num_hidden_layers,
           "routing.predictor_lookback is {}, expected 0 to {} (num_hidden_layers is {})", r.predictor_lookback,
           c.num_hidden_layers - 1, c.num_hidden_layers);
-  require(r.predictor_lookback == 0 || r.causal == Causal::kPredictor,
-          "routing.predictor_lookback = {} with causal = {}, which has no predictor; set causal = predictor",
-          r.predictor_lookback, name_of(r.causal));
 }
 
 }  // namespace isobath

@@ -5,7 +5,8 @@
 namespace isobath {
 namespace {
 
-void check_router(const RoutingConfig& r) {
+void check_router(const ModelConfig& c) {
+  const RoutingConfig& r = c.routing;
   const RoutingConfig none;
   require(
       r.blocks.empty() || r.every == none.every,
@@ -20,6 +21,17 @@ void check_router(const RoutingConfig& r) {
           "routing.balance_weight = {} with choice = expert, which takes as many rows as it should without a loss; set "
           "choice = token, or balance_weight = {}",
           r.balance_weight, none.balance_weight);
+  require(r.capacity_schedule == none.capacity_schedule || r.every < 1 || c.routed_blocks() != 1,
+          "routing.capacity_schedule = {} goes from the first routed block to the last, and one block is routed; set "
+          "capacity_schedule = constant and leave capacity_last out, or route more blocks",
+          name_of(r.capacity_schedule));
+}
+
+// What has to be set for this rule to be the model's: controls and choice = token have one of their own.
+std::string setting_of(Causal rule, const RoutingConfig& r) {
+  const std::string set = std::string("causal = ") + name_of(rule);
+  if (has_own_rule(r.router)) return "router = learned and " + set;
+  return r.choice == Choice::kToken ? "choice = expert and " + set : set;
 }
 
 void check_rule(const RoutingConfig& r) {
@@ -29,13 +41,16 @@ void check_rule(const RoutingConfig& r) {
   require(!r.router_offset || own_rule || r.causal != Causal::kNone,
           "routing.router_offset moves a causal rule, and causal = none is none; set causal = bce, predictor or "
           "threshold, or router_offset = false");
+  const std::string predictor = setting_of(Causal::kPredictor, r), bce = setting_of(Causal::kBce, r);
   require(r.predictor_width == none.predictor_width || r.causal == Causal::kPredictor,
-          "routing.predictor_width = {} with causal = {}, which has no predictor; set causal = predictor, or "
-          "predictor_width = 0",
-          r.predictor_width, causal);
+          "routing.predictor_width = {} with causal = {}, which has no predictor; set {}, or predictor_width = 0",
+          r.predictor_width, causal, predictor);
+  require(r.predictor_lookback == none.predictor_lookback || r.causal == Causal::kPredictor,
+          "routing.predictor_lookback = {} with causal = {}, which has no predictor; set {}, or predictor_lookback = 0",
+          r.predictor_lookback, causal, predictor);
   require(r.aux_weight == none.aux_weight || r.causal == Causal::kBce,
-          "routing.aux_weight = {} is of the loss of causal = bce (found {}); set causal = bce, or aux_weight = {}",
-          r.aux_weight, causal, none.aux_weight);
+          "routing.aux_weight = {} is of the loss of causal = bce (found {}); set {}, or aux_weight = {}", r.aux_weight,
+          causal, bce, none.aux_weight);
 }
 
 void check_experts_of_rows(const ExpertsConfig& e) {
@@ -61,6 +76,10 @@ void check_rows_of_experts(const ExpertsConfig& e) {
           "experts.experts_balance_weight = {} with experts_choice = expert, where every expert takes as many rows "
           "anyway; set experts_choice = token, or experts_balance_weight = {}",
           e.balance_weight, none.balance_weight);
+  require(e.per_token <= e.experts || e.capacity > 0,
+          "experts.experts_per_token = {} of {} experts with experts_choice = expert: each takes every row from {} on; "
+          "set experts_per_token = {}, or less",
+          e.per_token, e.experts, e.experts, e.experts);
   const bool filled = e.capacity == double(e.per_token) / double(e.experts);  // as resolve does
   require(
       e.per_token == none.per_token || e.capacity == 0 || filled,
@@ -80,7 +99,7 @@ void check_rows_of_experts(const ExpertsConfig& e) {
 
 void check_unused(const ModelConfig& c) {
   if (c.routing.topology != Topology::kDense) {
-    check_router(c.routing);
+    check_router(c);
     check_rule(c.routing);
   }
   if (!c.has_experts()) return;

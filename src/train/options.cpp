@@ -6,6 +6,8 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "model/config_unused.h"
+#include "ops/expert_choice.h"
 
 namespace isobath {
 namespace {
@@ -187,6 +189,29 @@ void check_ranges(const RunConfig& c) {
           "eval_every, eval_windows, save_every and threads must be 0 or more");
   require(t.threads <= 1024, "train.threads is {}, expected at most 1024", t.threads);
   require(!t.out.empty(), "train.out is empty: name a folder for the run (--out)");
+}
+
+void check_unused(const RunConfig& c) {
+  check_unused(c.model);
+  const RoutingConfig& r = c.model.routing;
+  const ExpertsConfig& e = c.model.experts;
+  require(c.data.max_documents == 0 || r.capacity_scope == Scope::kDocument || r.attention_scope == Scope::kDocument,
+          "data.max_documents = {} with both scopes = sequence, where no sequence ends at a document; set "
+          "attention_scope = document, or max_documents = 0",
+          c.data.max_documents);
+  const bool bounded = c.model.has_experts() && e.no_op_capacity > 0 && c.data.context > 0;
+  require(!bounded || kept_no_ops({.no_op_capacity = e.no_op_capacity}, c.data.context) > 0,
+          "experts.no_op_capacity = {} of {} tokens is less than one, so that in training nothing would skip; set at "
+          "least {}, or a longer context",
+          e.no_op_capacity, c.data.context, std::ceil(1e4 / double(c.data.context)) / 1e4);
+  if (c.train.capacity_anneal == 0 || r.topology == Topology::kDense) return;
+  const bool falls = std::any_of(r.capacity.begin(), r.capacity.end(), [](double capacity) { return capacity < 1; }) ||
+                     (r.capacity_schedule != CapacitySchedule::kConstant && r.capacity_last < 1);
+  require(
+      falls,
+      "train.capacity_anneal = {} lets capacity fall from 1 to routing.capacity, which is 1; lower capacity, or set "
+      "capacity_anneal = 0",
+      c.train.capacity_anneal);
 }
 
 void check_options(const RunConfig& c) {

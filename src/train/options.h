@@ -130,6 +130,8 @@ void options_from_json(const nlohmann::json& json, RunConfig& config);
 
 inline constexpr int64_t kMostSequences = 1'000'000'000'000'000;  // of a run: counts of rows stay far below 2^63
 
+// Of a run as it was given: check_unused of its model, and the same of [data] and [train] beside it.
+void check_unused(const RunConfig& config);
 // Checks ranges, and that a text and exactly one budget are given. Throws Error naming key, value and expectation.
 void check_options(const RunConfig& config);
 // Of these, what a plan needs: ranges, and no more than one budget.

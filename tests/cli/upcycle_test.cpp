@@ -31,6 +31,11 @@ TEST(Upcycle, of_a_dense_run_evaluates_alike_and_trains_on) {
   fs::remove_all(folder);
   output_of({"train", "--resume", out, "--steps", "6", "--peak", "100", "--quiet"});
 
+  const Ended shut = run({"upcycle", work.out, "--out", folder, "--router-bias=false"});
+  EXPECT_EQ(shut.code, 2);
+  expect_in(shut.error, "routing.router_bias = false");
+  EXPECT_FALSE(fs::exists(folder));
+
   const Ended again = run({"upcycle", out, "--out", (work.dir / "twice").string()});
   EXPECT_EQ(again.code, 2);
   expect_in(again.error, "routed already");

@@ -117,7 +117,6 @@ TEST(Resolve, RefusesByKey) {
          c.routing.topology = Topology::kMlp;
          c.routing.cache = KeptKeys::kAll;
        }},
-      {"has no predictor", [](auto& c) { c.routing.predictor_lookback = 1; }},
       {"choice = token multiplies", [](auto& c) { c.routing.choice = Choice::kToken; }},
       {"choice = token has a causal rule",
        [](auto& c) {

@@ -29,6 +29,10 @@ void token_choice(ModelConfig& c) {
   c.routing.gate = Gate::kSigmoid;
   c.routing.causal = Causal::kNone;
 }
+void control(ModelConfig& c) {
+  c.routing.router = Router::kRandom;
+  c.routing.causal = Causal::kNone;
+}
 void with_experts(ModelConfig& c) { c.experts.experts = 4; }
 void expert_choice(ModelConfig& c) {
   c.experts.experts = 4;
@@ -62,6 +66,34 @@ const std::vector<Unused> kRouting{
        c.routing.causal = Causal::kThreshold;
        c.routing.aux_weight = 0.1;
      }},
+    {"routing.predictor_lookback = 1 with causal = bce", "set causal = predictor",
+     [](auto& c) { c.routing.predictor_lookback = 1; }},
+    {"routing.predictor_lookback = 1 with causal = none", "set router = learned and causal = predictor",
+     [](auto& c) {
+       control(c);
+       c.routing.predictor_lookback = 1;
+     }},
+    {"routing.predictor_width = 8 with causal = none", "set choice = expert and causal = predictor",
+     [](auto& c) {
+       token_choice(c);
+       c.routing.predictor_width = 8;
+     }},
+    {"routing.aux_weight = 0.1", "(found none); set router = learned and causal = bce",
+     [](auto& c) {
+       control(c);
+       c.routing.aux_weight = 0.1;
+     }},
+    {"routing.aux_weight = 0.1", "(found none); set choice = expert and causal = bce",
+     [](auto& c) {
+       token_choice(c);
+       c.routing.aux_weight = 0.1;
+     }},
+    {"routing.capacity_schedule = cosine", "set capacity_schedule = constant",
+     [](auto& c) {
+       c.num_hidden_layers = 3;
+       c.routing.capacity_schedule = CapacitySchedule::kCosine;
+       c.routing.capacity_last = 0.5;
+     }},
 };
 
 const std::vector<Unused> kExperts{
@@ -85,6 +117,11 @@ const std::vector<Unused> kExperts{
        expert_choice(c);
        c.experts.per_token = 1;
        c.experts.capacity = 0.3;
+     }},
+    {"experts.experts_per_token = 5 of 4 experts", "set experts_per_token = 4, or less",
+     [](auto& c) {
+       expert_choice(c);
+       c.experts.per_token = 5;
      }},
     {"experts.experts_aux_weight = 0.2", "set experts_causal = bce",
      [](auto& c) {
@@ -163,6 +200,18 @@ TEST(Unused, DoesNotRefuseWhatHasAnEffect) {
         expert_choice(c);
         c.experts.causal = Causal::kNone;
         c.experts.capacity = 0.3;
+      },
+      [](auto& c) {
+        expert_choice(c);
+        c.experts.per_token = 4;
+      },
+      [](auto& c) {
+        c.routing.causal = Causal::kPredictor;
+        c.routing.predictor_lookback = 1;
+      },
+      [](auto& c) {
+        c.routing.capacity_schedule = CapacitySchedule::kCosine;
+        c.routing.capacity_last = 0.5;
       },
   };
   for (const Change& change : good) {

@@ -153,6 +153,59 @@ TEST(OptionsJson, of_a_later_version_are_refused) {
   expect_in(error_of([&] { options_from_json(later, c); }).what(), "not known to this version");
 }
 
+TEST(CheckUnused, of_a_run) {
+  const auto message = [](const std::function<void(RunConfig&)>& change) {
+    RunConfig c;
+    c.data.context = 64;
+    change(c);
+    try {
+      check_unused(c);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.fault(), Fault::kInput);
+      return std::string(error.what());
+    }
+    return std::string("fine");
+  };
+  const auto refuses = [&](const char* expected, const std::function<void(RunConfig&)>& change) {
+    expect_in(message(change), expected);
+  };
+  const auto accepts = [&](const std::function<void(RunConfig&)>& change) { EXPECT_EQ(message(change), "fine"); };
+  refuses("routing.router_seed = 5", [](auto& c) { c.model.routing.router_seed = 5; });
+  refuses("set attention_scope = document", [](auto& c) { c.data.max_documents = 4; });
+  accepts([](auto& c) {
+    c.data.max_documents = 4;
+    c.model.routing.capacity_scope = Scope::kDocument;
+  });
+  const auto no_op_capacity = [](double share) {
+    return [share](RunConfig& c) {
+      c.model.experts = {.experts = 3, .per_token = 1, .no_ops = 1, .no_op_capacity = share};
+    };
+  };
+  refuses("experts.no_op_capacity = 0.015 of 64 tokens", no_op_capacity(0.015));
+  refuses("set at least 0.0157,", no_op_capacity(0.015));
+  accepts(no_op_capacity(0.0157));
+
+  refuses("train.capacity_anneal = 0.5", [](auto& c) {
+    c.train.capacity_anneal = 0.5;
+    c.model.routing.capacity = {1};
+  });
+  accepts([](auto& c) {
+    c.train.capacity_anneal = 0.5;
+    c.model.routing.capacity = {1, 0.5};
+  });
+  accepts([](auto& c) {
+    c.train.capacity_anneal = 0.5;
+    c.model.routing.capacity = {1};
+    c.model.routing.capacity_schedule = CapacitySchedule::kLinear;
+    c.model.routing.capacity_last = 0.5;
+  });
+  accepts([](auto& c) {  // what it says is of the routed variant of the same file
+    c.train.capacity_anneal = 0.5;
+    c.model.routing.capacity = {1};
+    c.model.routing.topology = Topology::kDense;
+  });
+}
+
 TEST(CheckOptions, ranges) {
   RunConfig good;
   good.data.path = "text.txt";
