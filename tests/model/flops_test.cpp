@@ -152,7 +152,10 @@ TEST(ModelFlops, OfHalvesOfABlockByHand) {
 //   mlp 3 * 72 = 216   router 7 * 8 = 56   head 280
 TEST(ModelFlops, WithTheKeysOfAllRowsByHand) {
   ModelConfig c = hand_sized();
-  c.routing = {.topology = Topology::kJoint, .every = 1, .capacity = {0.5}, .cache = KeptKeys::kAll};
+  c.routing.topology = Topology::kJoint;
+  c.routing.every = 1;
+  c.routing.capacity = {0.5};
+  c.routing.cache = KeptKeys::kAll;
   const ModelFlops flops = flops_of_seven_rows(c);
   EXPECT_EQ(flops.section[0].rows, 3);
   EXPECT_EQ(flops.section[0].projections, 192 + 224);
@@ -197,7 +200,9 @@ TEST(ModelFlops, OfExpertsByHand) {
 //   two of four 2 * 3 * 72 = 432     four that choose (4 + 4) * 72 = 576
 TEST(ModelFlops, OfExpertsInARoutedBlockByHand) {
   ModelConfig c = hand_sized();
-  c.routing = {.topology = Topology::kJoint, .every = 1, .capacity = {0.5}};
+  c.routing.topology = Topology::kJoint;
+  c.routing.every = 1;
+  c.routing.capacity = {0.5};
   c.experts = {.experts = 4};
   const ModelFlops chosen = flops_of_seven_rows(c);
   EXPECT_EQ(chosen.section[0].mlp, 432);

@@ -118,7 +118,9 @@ INSTANTIATE_TEST_SUITE_P(Experts, IdleExperts, ::testing::ValuesIn(kOneWay),
 // Invariant 14: a zero gradient, not a missing one. The optimizer's moments fade, and weights go on.
 TEST_P(IdleExperts, HaveZeroGradients) {
   ModelConfig config = tiny_config(1);
-  config.routing = {.topology = GetParam().topology, .every = 1, .capacity = {0.5}};
+  config.routing.topology = GetParam().topology;
+  config.routing.every = 1;
+  config.routing.capacity = {0.5};
   config.experts = GetParam().experts;
   config.experts.balance_weight = 0;
   TinyModel model(config, {.sequences = 2, .T = 30});
