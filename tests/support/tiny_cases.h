@@ -281,6 +281,16 @@ inline std::vector<TinyCase> tiny_cases() {
     c.routing.causal = Causal::kThreshold;
     c.routing.router_offset = true;
   });
+  add("StaggeredPredictorCalibrated", routed, packed, [&](auto& c) {
+    topology(Topology::kStaggered)(c);
+    c.routing.aux_weight = 0.01;
+    c.routing.causal = Causal::kPredictor;
+    c.routing.router_offset = true;
+  });
+  add("PredictorLooksBackCalibrated", routed, ragged, [&](auto& c) {
+    looking_back(1)(c);
+    c.routing.router_offset = true;
+  });
   add("RandomRouterCalibrated", routed, even, [](auto& c) {
     c.routing.router = Router::kRandom;
     c.routing.causal = Causal::kNone;
