@@ -24,8 +24,8 @@ constexpr const char* kFooter =
     "  isobath eval runs/tiny --path text.txt            loss by top-k and by the causal rule\n"
     "  isobath eval llama-folder --path stories.jsonl --split all --context 512\n"
     "  isobath eval runs/tiny --path text.txt --by causal --depth 0.5   more compute from the same weights\n"
-    "  isobath eval runs/tiny --choices questions.jsonl  multiple choice, scored as lm-evaluation-harness does: a line "
-    "is\n"
+    "  isobath eval runs/tiny --choices questions.jsonl  multiple choice, by the formulas of lm-evaluation-harness: a "
+    "line is\n"
     "      {\"context\": \"The sun rises in the\", \"choices\": [\"east\", \"west\"], \"answer\": 0}";
 
 std::string result_text(const char* name, const Evaluation& e, double bytes_per_token) {

@@ -198,13 +198,14 @@ EngineOptions options_of(const Arguments& a, int64_t prompts) {
   return options;
 }
 
-// Until all are finished or the user has had enough; results by prompt.
-std::vector<Result> write_texts(Engine& engine, const std::vector<Request>& requests, bool streaming) {
+// Until all are finished or the user has had enough; results by prompt. `stream`: of one request, its prompt, which is
+// printed once the request is accepted and is followed by text as it comes.
+std::vector<Result> write_texts(Engine& engine, const std::vector<Request>& requests, const std::string* stream) {
   std::vector<Result> results(requests.size());
   std::vector<int64_t> ids;
   for (size_t i = 0; i < requests.size(); i++) {
     Listener listener{.on_finish = [&results, i](const Result& r) { results[i] = r; }};
-    if (streaming)
+    if (stream != nullptr)
       listener.on_text = [](std::string_view piece) {
         print_text(piece);
         std::fflush(stdout);
@@ -215,6 +216,7 @@ std::vector<Result> write_texts(Engine& engine, const std::vector<Request>& requ
       fail("prompt {}: {}", i, error.what());
     }
   }
+  if (stream != nullptr) print_text(*stream);
   while (!interrupted() && engine.step()) continue;
   for (const int64_t id : ids) engine.cancel(id);
   return results;
@@ -236,8 +238,7 @@ int run_generate(Arguments& a) {
   }
   catch_signals();
   const bool streaming = prompts.size() == 1 && !a.json;
-  if (streaming) print_text(prompts[0]);
-  const std::vector<Result> results = write_texts(engine, requests, streaming);
+  const std::vector<Result> results = write_texts(engine, requests, streaming ? prompts.data() : nullptr);
   if (a.json) {
     print_json(engine.statistics(), loaded.model->config(), results);
   } else if (streaming) {

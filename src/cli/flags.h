@@ -53,6 +53,7 @@ class OptionFlags {
  public:
   // Adds --key-with-dashes for every option of the sections. The help shows `defaults`.
   void add(CLI::App& app, const std::vector<std::string>& sections, RunConfig defaults = {});
+  bool any_given() const { return !given_.empty(); }
   void apply(RunConfig& config) const {
     for (const auto& set : given_) set(config);
   }

@@ -63,8 +63,10 @@ struct Goal {
   bool holds;
 };
 std::vector<Goal> goals_of(const PairTimes& times);
-// A line and an entry for each; whether all hold.
-bool add_goals(std::string& text, nlohmann::json& json, const std::vector<Goal>& goals);
+// A line and an entry for each.
+void add_goals(std::string& text, nlohmann::json& json, const std::vector<Goal>& goals);
+// Of --check, from these entries: 0 if all hold, else 1. Throws Error if there are none.
+int check_code(const nlohmann::json& report);
 // Of time MoD / dense over the FLOP ratio, at 4,096 rows a step and more.
 inline double most_over_flops(int64_t context) { return context >= 1024 ? 1.03 : 1.05; }
 

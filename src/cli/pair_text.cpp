@@ -1,6 +1,7 @@
 // What PairBench measured, for people and for programs.
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/units.h"
 #include "cli/pair_bench.h"
 
@@ -117,16 +118,20 @@ nlohmann::json to_json(const PairTimes& t) {
   return json;
 }
 
-bool add_goals(std::string& text, nlohmann::json& json, const std::vector<Goal>& goals) {
-  bool hold = true;
+void add_goals(std::string& text, nlohmann::json& json, const std::vector<Goal>& goals) {
   json["goals"] = nlohmann::json::array();
   for (const Goal& g : goals) {
-    hold = hold && g.holds;
     json["goals"].push_back({{"name", g.name}, {"value", g.value}, {"limit", g.limit}, {"holds", g.holds}});
     text += fmt::format("goal: {}, {}\n", g.text, g.holds ? "holds" : "DOES NOT HOLD");
   }
   if (goals.empty()) text += "no goals for a model and batch of this size\n";
-  return hold;
+}
+
+int check_code(const nlohmann::json& report) {
+  const nlohmann::json& goals = report.at("goals");
+  require(!goals.empty(), "--check: there is no goal for a model and batch of this size, so nothing was checked");
+  return std::all_of(goals.begin(), goals.end(), [](const nlohmann::json& goal) { return bool(goal["holds"]); }) ? 0
+                                                                                                                 : 1;
 }
 
 }  // namespace isobath::cli

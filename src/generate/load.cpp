@@ -24,7 +24,12 @@ Tokenizer read_tokenizer(const fs::path& folder, const ModelConfig& config) {
 
 // config.json says how matrices are stored; one that is stored otherwise belongs to another model.
 void check_format(const RawMatrix& matrix, const ModelConfig& config, const std::string& name, const fs::path& folder) {
-  if (!config.quantized) return;
+  if (!config.quantized) {
+    require(matrix.type != RawType::kInt8,
+            "{}: {} is in int8, but config.json has no \"quantization\"; they do not belong together", folder.string(),
+            name);
+    return;
+  }
   const RawType expected = config.quantized == WeightFormat::kInt8 ? RawType::kInt8 : RawType::kBf16;
   require(matrix.type == expected,
           "{}: config.json says that matrices are in {}, but {} is not; they do not belong together", folder.string(),

@@ -183,7 +183,11 @@ ModelConfig config_from_json(const Json& json, const std::string& path) {
   if (json["model_type"] == "mixtral") read_mixtral(in, c.experts);
   read_quantization(in, c);
   c.other = json;
-  resolve(c, 1);
+  try {
+    resolve(c, 1);
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", path, error.what()), error.fault());
+  }
   return c;
 }
 

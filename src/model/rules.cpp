@@ -75,9 +75,7 @@ void score_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batc
   }
 }
 
-namespace {
-
-void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
+void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
   const int64_t N = x.rows(), context = c.config.max_position_embeddings;
   const double capacity = c.config.capacity(c.section);
   const F32 logit = r.logit.slice(0, N);
@@ -102,15 +100,10 @@ void uncalibrated_logits(const RouterContext& c, RouterActs& r, CF32 x, const Ba
   }
 }
 
-}  // namespace
-
 void predict_ahead(const RouterContext& c, RouterActs& r, CF32 x) { predictor_logits(c, r, x); }
 
-void rule_logits(const RouterContext& c, RouterActs& r, CF32 x, const Batch& batch) {
-  uncalibrated_logits(c, r, x, batch);
-  if (c.weights.offset.empty()) return;
-  const float offset = std::clamp(c.weights.offset[0], -kFar, kFar);
-  for (int64_t n = 0; n < x.rows(); n++) r.logit[n] += offset;
+float rule_depth(const RouterContext& c, float depth) {
+  return c.weights.offset.empty() ? depth : depth + std::clamp(c.weights.offset[0], -kFar, kFar);
 }
 
 int64_t choose_for_training(const RouterContext& c, RouterActs& r, int64_t N, const Batch& batch) {

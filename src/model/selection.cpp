@@ -40,7 +40,7 @@ int64_t select(const RouterContext& c, RouterActs& r, int64_t N, const Batch& ba
     if (how.by == SelectBy::kTopK) return choose_for_training(c, r, N, batch);
     // The rule's logit may hide a score that is not finite (a predictor reads x, not the score).
     for (int64_t n = 0; n < N; n++) require(std::isfinite(score[n]), "router score of row {} is {}", n, score[n]);
-    return select_above(r.index, begin, logit, batch.capacity_begin, how.depth);
+    return select_above(r.index, begin, logit, batch.capacity_begin, rule_depth(c, how.depth));
   } catch (const Error& error) {
     fail_work("{}: {}", c.section.name(), error.what());
   }
@@ -61,8 +61,9 @@ void choose_rows(const RouterContext& c, RouterActs& r, CF32 x, const Batch& bat
   gate_forward(r.gate.slice(0, S), r.score.slice(0, N), r.list.index, c.config.routing.gate);
   r.auxiliary_sum = r.square_sum = 0;
   r.midpoints = {};
-  r.agreement =
-      ruled && how.by == SelectBy::kTopK ? compare(r.logit.slice(0, N), r.list.index, N, how.depth) : Agreement{};
+  r.agreement = ruled && how.by == SelectBy::kTopK
+                    ? compare(r.logit.slice(0, N), r.list.index, N, rule_depth(c, how.depth))
+                    : Agreement{};
 }
 
 }  // namespace isobath

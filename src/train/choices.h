@@ -1,4 +1,4 @@
-// Multiple choice by log-likelihood, scored as lm-evaluation-harness does: the model's answer is the choice that it
+// Multiple choice by log-likelihood, by the formulas of lm-evaluation-harness: the model's answer is the choice that it
 // finds likeliest after the context.
 //
 //   {"context": "The sun rises in the", "choices": ["east", "west"], "answer": 0}      one JSON object per line

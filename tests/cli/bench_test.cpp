@@ -96,7 +96,10 @@ TEST(Bench, ProfileAddsUpToTheStep) {
 // Goals are not for models of this size. At width 384 and 2,048 rows a dense step has one, and the exit code follows
 // it.
 TEST(Bench, CheckFollowsTheGoals) {
-  EXPECT_TRUE(json_of({"--check"})["goals"].empty());
+  const Ended nothing = run(tiny({"--check", "--json"}));
+  EXPECT_TRUE(Json::parse(nothing.out)["goals"].empty());
+  EXPECT_EQ(nothing.code, 2);
+  expect_in(nothing.error, "no goal for a model and batch of this size");
   const Ended ended = run(bench({"--num-hidden-layers=1", "--batch=2", "--models=dense", "--check", "--json"}, "1"));
   const Json goals = Json::parse(ended.out)["goals"];
   ASSERT_EQ(goals.size(), 1u);
@@ -201,6 +204,12 @@ TEST(BenchGenerate, DraftsTakeTurnsWithBothModels) {
   }
   const std::string text = output_of(generate({"--speculate=2"}));
   for (const char* word : {"MoD drafting, batch 3", "batch 1, 2 drafted: speed", "if all stood"}) expect_in(text, word);
+}
+
+TEST(BenchGenerate, OfAModelThatIsThereTakesNoSizes) {
+  const Ended ended = run({"bench", "generate", "--model", "runs/one", "--hidden-size", "32"});
+  EXPECT_EQ(ended.code, 2);
+  expect_in(ended.error, "--model names a model that is there");
 }
 
 TEST(BenchGenerate, TableNamesWhatItMeasures) {

@@ -1,29 +1,11 @@
 // Invariants 8 and 9: generation with caches is the uncached evaluation under the same causal rule, bit for bit.
-#include <cmath>
-#include <limits>
-
 #include "base/parallel.h"
-#include "generate/tiny_model.h"
+#include "generate/caches.h"
 
 namespace isobath {
 namespace {
 
 using namespace testing;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::vector<Request> ragged_requests(int64_t B, int64_t max_tokens = 12) {
-  std::vector<Request> requests;
-  const int64_t lengths[] = {11, 1, 26, 3};
-  for (int64_t b = 0; b < B; b++)
-    requests.push_back({.prompt = random_prompt(lengths[b % 4], uint64_t(b + 1)),
-                        .max_tokens = max_tokens + b,
-                        .stop = {},
-                        .stop_at_eos = false,
-                        .sampling = {.temperature = 1, .seed = uint64_t(b + 10)},
-                        .sequence_id = 3 * b});
-  return requests;
-}
 
 struct Case {
   Rule rule;
@@ -62,77 +44,30 @@ class EveryRule : public ::testing::TestWithParam<Rule> {};
 INSTANTIATE_TEST_SUITE_P(Rules, EveryRule, ::testing::ValuesIn(kRules),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(EveryRule, BatchWithDifferentPicksEqualsEachSequenceAlone) {
+TEST_P(EveryRule, BatchEqualsEachSequenceAlone) { expect_batch_equals_each_alone(tiny_config(GetParam())); }
+
+// Batches mean something only if their sequences differ in what they choose.
+TEST_P(EveryRule, SequencesOfABatchChooseDifferently) {
   const auto model = tiny_model(tiny_config(GetParam()));
+  if (GetParam().router == Router::kFirst || !model->config().section(1).attention()) return;
   const auto requests = ragged_requests(4);
-  Engine together(*model, Tokenizer::bytes(), {.sequences = 4, .max_rows = 7});
-  const std::vector<Traced> batch = run_traced(together, requests);
-  if (GetParam().router != Router::kFirst && model->config().section(1).attention()) {
-    EXPECT_NE(batch[0].cached[1], batch[2].cached[1]);
-  }
-  Engine alone(*model, Tokenizer::bytes(), {});
-  for (size_t b = 0; b < requests.size(); b++)
-    expect_same_answer(batch[b], run_traced(alone, {&requests[b], 1})[0], "sequence " + std::to_string(b));
+  Engine engine(*model, Tokenizer::bytes(), {.sequences = 4, .max_rows = 7});
+  const std::vector<Traced> batch = run_traced(engine, requests);
+  EXPECT_NE(batch[0].cached[1], batch[2].cached[1]);
 }
 
-TEST_P(EveryRule, RollbackEqualsFreshGeneration) {
-  const auto model = tiny_model(tiny_config(GetParam()));
-  const auto requests = ragged_requests(2, 14);
-  Engine fresh(*model, Tokenizer::bytes(), {.sequences = 2});
-  const std::vector<Traced> want = run_traced(fresh, requests);
-  for (const int64_t dropped : {1, 3, 13}) {
-    Engine engine(*model, Tokenizer::bytes(), {.sequences = 2});
-    Traced got[2];
-    const int64_t id = submit_traced(engine, requests[0], got[0]);
-    submit_traced(engine, requests[1], got[1]);
-    while (engine.find(id)->drawn() < 13) engine.step();
-    engine.rollback(id, dropped);
-    EXPECT_EQ(engine.find(id)->drawn(), 13 - dropped);
-    EXPECT_TRUE(want[0].result.text.starts_with(engine.find(id)->text));
-    got[0].logits.resize(size_t(13 - dropped));  // what comes must replace these
-    engine.run();
-    for (size_t b = 0; b < 2; b++) expect_same_answer(got[b], want[b], std::to_string(dropped) + " dropped");
-  }
-}
-
+TEST_P(EveryRule, RollbackEqualsFreshGeneration) { expect_rollback_equals_fresh_generation(tiny_config(GetParam())); }
 TEST_P(EveryRule, DepthOfPlusInfinityRunsEveryBlock) {
-  const auto model = tiny_model(tiny_config(GetParam()));
-  const auto requests = ragged_requests(2);
-  Engine engine(*model, Tokenizer::bytes(), {.sequences = 2, .depth = kInfinity});
-  const std::vector<Traced> traces = run_traced(engine, requests);
-  for (size_t b = 0; b < 2; b++) expect_equals_uncached(*model, traces[b], kInfinity, requests[b].sequence_id);
-  for (size_t l = 0; l < size_t(model->config().sections()); l++) {
-    EXPECT_EQ(engine.statistics().share_run(l), 1);
-    EXPECT_EQ(engine.statistics().layer[l].kv_used_bytes, engine.statistics().layer[l].kv_dense_bytes);
-  }
+  expect_depth_of_plus_infinity_runs_every_block(tiny_config(GetParam()));
 }
-
 TEST_P(EveryRule, DepthOfMinusInfinityRunsNoRoutedBlockAndStaysFinite) {
-  const auto model = tiny_model(tiny_config(GetParam()));
-  const auto requests = ragged_requests(2);
-  Engine engine(*model, Tokenizer::bytes(), {.sequences = 2, .depth = -kInfinity});
-  for (size_t b = 0; const Traced& trace : run_traced(engine, requests)) {
-    expect_equals_uncached(*model, trace, -kInfinity, requests[b++].sequence_id);
-    for (const auto& logits : trace.logits)
-      for (const float v : logits) ASSERT_TRUE(std::isfinite(v));
-  }
-  for (size_t l = 0; l < size_t(model->config().sections()); l++) {
-    if (!model->config().section(int64_t(l)).routed) continue;
-    EXPECT_EQ(engine.statistics().share_run(l), 0);
-    const bool all_keys = model->config().keeps_all_keys(model->config().section(int64_t(l)));
-    EXPECT_EQ(engine.statistics().layer[l].kv_held_bytes == 0, !all_keys);
-  }
-  EXPECT_EQ(engine.statistics().share_run(0), 1);
+  expect_depth_of_minus_infinity_runs_no_routed_block_and_stays_finite(tiny_config(GetParam()));
 }
-
 TEST_P(EveryRule, RequestsAfterOthersEqualRequestsToAFreshEngine) {
-  const auto model = tiny_model(tiny_config(GetParam()));
-  const auto requests = ragged_requests(4);
-  Engine used(*model, Tokenizer::bytes(), {.sequences = 2}), fresh(*model, Tokenizer::bytes(), {.sequences = 2});
-  run_traced(used, {&requests[2], 2});
-  const std::vector<Traced> second = run_traced(used, {&requests[0], 2});
-  const std::vector<Traced> first = run_traced(fresh, {&requests[0], 2});
-  for (size_t b = 0; b < 2; b++) expect_same_answer(second[b], first[b], "sequence " + std::to_string(b));
+  expect_requests_after_others_equal_those_to_a_fresh_engine(tiny_config(GetParam()));
+}
+TEST_P(EveryRule, EntriesAreTheRowsThatWentThrough) {
+  expect_entries_are_the_rows_that_went_through(tiny_config(GetParam()));
 }
 
 TEST(Engine, ThreadsDoNotChangeBits) {

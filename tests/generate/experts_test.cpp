@@ -1,26 +1,13 @@
 // Generation from mixtures of experts: with caches and in batches it is the uncached evaluation under the same causal
 // rules, bit for bit.
-#include "generate/tiny_model.h"
-#include "support/expert_variants.h"
+#include "generate/caches.h"
+#include "generate/tiny_experts.h"
 #include "train/calibrate.h"
 
 namespace isobath {
 namespace {
 
 using namespace testing;
-
-// Experts that choose know the whole sequence; without a rule there is nothing to generate by.
-bool refuses(const ExpertVariant& v) {
-  return v.experts.choice == Choice::kExpert && v.experts.causal == Causal::kNone;
-}
-
-ModelConfig config_of(const ExpertVariant& v) {
-  ModelConfig c = tiny_config();
-  c.experts = v.experts;
-  if (!v.staged) c.routing = {};
-  resolve(c, c.max_position_embeddings);
-  return c;
-}
 
 std::vector<Request> requests_of(int64_t B) {
   std::vector<Request> requests;
@@ -39,8 +26,8 @@ INSTANTIATE_TEST_SUITE_P(Variants, ExpertGeneration, ::testing::ValuesIn(kExpert
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(ExpertGeneration, EqualsTheUncachedEvaluation) {
-  const auto model = tiny_model(config_of(GetParam()));
-  if (refuses(GetParam())) {
+  const auto model = tiny_model(tiny_config(GetParam()));
+  if (!generates(GetParam())) {
     EXPECT_THROW(Engine(*model, Tokenizer::bytes(), {}), Error);
     return;
   }
@@ -53,7 +40,7 @@ TEST_P(ExpertGeneration, EqualsTheUncachedEvaluation) {
 }
 
 TEST_P(ExpertGeneration, GreedyWithDraftsEqualsWithoutThem) {
-  const auto model = tiny_model(config_of(GetParam()));
+  const auto model = tiny_model(tiny_config(GetParam()));
   const EngineOptions drafting{.sequences = 3, .max_rows = 12, .speculate = 3};
   if (!GetParam().staged) {
     EXPECT_THROW(Engine(*model, Tokenizer::bytes(), drafting), Error);
@@ -71,7 +58,7 @@ TEST_P(ExpertGeneration, GreedyWithDraftsEqualsWithoutThem) {
 TEST(CalibratedExperts, GenerateAsTheUncachedEvaluation) {
   for (const bool staged : {false, true}) {
     ModelConfig config =
-        config_of({"", {.experts = 4, .choice = Choice::kExpert, .capacity = 0.2, .offset = true}, staged});
+        tiny_config({"", {.experts = 4, .choice = Choice::kExpert, .capacity = 0.2, .offset = true}, staged});
     config.routing.router_offset = staged;
     const auto model = tiny_model(config);
     const std::vector<std::vector<int32_t>> text{random_prompt(600, 5)};
@@ -89,9 +76,8 @@ TEST(CalibratedExperts, GenerateAsTheUncachedEvaluation) {
 }
 
 TEST(NoOps, AreCounted) {
-  const auto model = tiny_model(config_of({"Integrated", {.experts = 3, .per_token = 1, .no_ops = 1}}));
+  const auto model = tiny_model(tiny_config({"Integrated", {.experts = 3, .per_token = 1, .no_ops = 1}}));
   const auto requests = requests_of(3);
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (const float depth : {-kInfinity, 0.0f, kInfinity}) {
     Engine engine(*model, Tokenizer::bytes(), {.sequences = 3, .depth = depth});
     run_traced(engine, requests);
@@ -107,17 +93,42 @@ TEST(NoOps, AreCounted) {
   }
 }
 
-TEST_P(ExpertGeneration, InABatchEqualsEachAlone) {
-  const auto model = tiny_model(config_of(GetParam()));
-  if (refuses(GetParam())) {
-    EXPECT_THROW(Engine(*model, Tokenizer::bytes(), {}), Error);
-    return;
+class ExpertCaches : public ::testing::TestWithParam<ExpertVariant> {};
+INSTANTIATE_TEST_SUITE_P(Variants, ExpertCaches, ::testing::ValuesIn(variants_that_generate()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(ExpertCaches, BatchEqualsEachSequenceAlone) { expect_batch_equals_each_alone(tiny_config(GetParam())); }
+TEST_P(ExpertCaches, RollbackEqualsFreshGeneration) {
+  expect_rollback_equals_fresh_generation(tiny_config(GetParam()));
+}
+TEST_P(ExpertCaches, DepthOfPlusInfinityRunsEveryBlock) {
+  expect_depth_of_plus_infinity_runs_every_block(tiny_config(GetParam()));
+}
+TEST_P(ExpertCaches, DepthOfMinusInfinityRunsNoRoutedBlockAndStaysFinite) {
+  expect_depth_of_minus_infinity_runs_no_routed_block_and_stays_finite(tiny_config(GetParam()));
+}
+TEST_P(ExpertCaches, RequestsAfterOthersEqualRequestsToAFreshEngine) {
+  expect_requests_after_others_equal_those_to_a_fresh_engine(tiny_config(GetParam()));
+}
+TEST_P(ExpertCaches, EntriesAreTheRowsThatWentThrough) {
+  expect_entries_are_the_rows_that_went_through(tiny_config(GetParam()));
+}
+
+// With a depth of minus infinity experts that choose take no row: they are as good as not there.
+TEST_P(ExpertCaches, DepthOfMinusInfinityRunsNoExpertThatChooses) {
+  const ModelConfig config = tiny_config(GetParam());
+  if (!config.experts_choose()) return;
+  const auto model = tiny_model(config), silent = tiny_model(config);
+  for (size_t i = 0; i < silent->weights.list().size(); i++)
+    if (silent->weights.list()[i].name.ends_with("w2.weight"))
+      std::fill_n(silent->weights.at(i).data, silent->weights.at(i).numel(), 0.0f);
+  const auto requests = ragged_requests(2);
+  std::vector<Traced> traces[2];
+  for (Model* m : {model.get(), silent.get()}) {
+    Engine engine(*m, Tokenizer::bytes(), {.sequences = 2, .depth = -kInfinity});
+    traces[m == silent.get()] = run_traced(engine, requests);
   }
-  const auto requests = requests_of(3);
-  Engine together(*model, Tokenizer::bytes(), {.sequences = 3}), alone(*model, Tokenizer::bytes(), {});
-  const std::vector<Traced> batch = run_traced(together, requests);
-  for (size_t b = 0; b < requests.size(); b++)
-    expect_same_answer(batch[b], run_traced(alone, {&requests[b], 1})[0], "sequence " + std::to_string(b));
+  for (size_t b = 0; b < 2; b++) expect_same_answer(traces[0][b], traces[1][b], "sequence " + std::to_string(b));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
-#include "generate/tiny_model.h"
+#include "generate/tiny_experts.h"
 #include "support/temp_dir.h"
 #include "support/test_data.h"
 
@@ -28,22 +28,33 @@ std::string refusal(const std::filesystem::path& path) {
   return "no error";
 }
 
+std::vector<ModelConfig> every_config() {
+  std::vector<ModelConfig> all;
+  for (const Rule& rule : kRules) all.push_back(tiny_config(rule));
+  for (const ExpertVariant& v : variants_that_generate()) all.push_back(tiny_config(v));
+  return all;
+}
+
 TEST(Load, WrittenModelComesBackBitForBitAndGeneratesTheSame) {
-  for (const Rule& rule : kRules) {
+  for (const ModelConfig& config : every_config()) {
+    SCOPED_TRACE(to_json(config).dump());
     const TempDir folder;
-    const auto model = tiny_model(tiny_config(rule));
+    const auto model = tiny_model(config);
     write_folder(folder, *model);
     const LoadedModel loaded = load_model(folder.path());
     EXPECT_TRUE(loaded.tokenizer.is_bytes());
+    EXPECT_EQ(to_json(loaded.model->config()), to_json(config));
+    ASSERT_EQ(loaded.model->weights.list().size(), model->weights.list().size());
     for (size_t i = 0; i < model->weights.list().size(); i++)
       expect_same_bits(loaded.model->weights.at(i).data, model->weights.at(i).data, model->weights.at(i).numel(),
                        model->weights.list()[i].name.c_str());
-    const std::vector<Request> request{{.prompt = random_prompt(6, 1), .max_tokens = 10}};
+    const std::vector<Request> request{{.prompt = random_prompt(6, 1), .max_tokens = 10, .stop_at_eos = false}};
     std::vector<int32_t> tokens[2];
     for (Model* m : {model.get(), loaded.model.get()}) {
       Engine engine(*m, loaded.tokenizer, {});
       tokens[m == model.get()] = run_all(engine, request)[0].tokens;
     }
+    EXPECT_EQ(tokens[0].size(), 16u);
     EXPECT_EQ(tokens[0], tokens[1]);
   }
 }

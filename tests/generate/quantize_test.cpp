@@ -5,8 +5,7 @@
 #include "base/json.h"
 #include "checkpoint/safetensors.h"
 #include "generate/load.h"
-#include "generate/tiny_model.h"
-#include "support/expert_variants.h"
+#include "generate/tiny_experts.h"
 #include "support/mutate.h"
 #include "support/refusal.h"
 #include "support/temp_dir.h"
@@ -34,13 +33,8 @@ std::vector<ModelConfig> configs() {
   all.push_back(dense_twin(tiny_config()));
   all.push_back(tiny_config());
   all.back().tie_word_embeddings = true;
-  for (const ExpertVariant& v : {kExpertVariants[0], kExpertVariants[6], kExpertVariants[7], kExpertVariants[9]}) {
-    ModelConfig c = tiny_config();
-    c.experts = v.experts;
-    if (!v.staged) c.routing = {};
-    resolve(c, c.max_position_embeddings);
-    all.push_back(c);
-  }
+  for (const ExpertVariant& v : {kExpertVariants[0], kExpertVariants[6], kExpertVariants[7], kExpertVariants[9]})
+    all.push_back(tiny_config(v));
   return all;
 }
 

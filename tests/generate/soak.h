@@ -31,7 +31,9 @@ struct Soak {
   // `options`: formats of the engines. With `speculate`, engines that draft as many tokens: some requests none, some
   // fewer.
   explicit Soak(const Rule& rule, int64_t different, const EngineOptions& options = {})
-      : model(tiny_model(tiny_config(rule))) {
+      : Soak(tiny_config(rule), different, options) {}
+  explicit Soak(const ModelConfig& config, int64_t different, const EngineOptions& options = {})
+      : model(tiny_model(config)) {
     const int64_t speculate = options.speculate;
     const Rng rng(11, Stream::kBench);
     for (int64_t i = 0; i < different; i++) {

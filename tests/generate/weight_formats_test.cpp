@@ -1,5 +1,6 @@
 // Engines whose weights are packed in fewer bits.
-#include "generate/tiny_model.h"
+#include "generate/caches.h"
+#include "generate/tiny_experts.h"
 
 namespace isobath {
 namespace {
@@ -8,31 +9,54 @@ using namespace testing;
 
 bool is_packed(Kind kind) { return kind == Kind::kMatrix || kind == Kind::kOutput; }
 
+struct Named {
+  std::string name;
+  ModelConfig config;
+};
+std::vector<Named> models() {
+  std::vector<Named> all;
+  for (const Rule& rule : kRules) all.push_back({rule.name, tiny_config(rule)});
+  for (const ExpertVariant& v : variants_that_generate()) all.push_back({v.name, tiny_config(v)});
+  Rule all_keys = kRules[7];
+  all_keys.cache = KeptKeys::kAll;
+  all.push_back({"staggered_all_keys", tiny_config(all_keys)});
+  ModelConfig staged = tiny_config({"", {.experts = 3}, true});
+  staged.routing.cache = KeptKeys::kAll;
+  all.push_back({"StagedAllKeys", staged});
+  return all;
+}
+class EveryModel : public ::testing::TestWithParam<Named> {};
+INSTANTIATE_TEST_SUITE_P(WeightFormats, EveryModel, ::testing::ValuesIn(models()),
+                         [](const auto& info) { return info.param.name; });
+void PrintTo(const Named& model, std::ostream* out) { *out << model.name; }
+
+constexpr WeightFormat kFewerBits[] = {WeightFormat::kBf16, WeightFormat::kInt8};
+
 // What bf16 does to a model is that its matrices are rounded: routers, norms and the embedding keep their bits.
-TEST(WeightFormats, Bf16IsTheModelWithRoundedMatrices) {
-  for (const Rule& rule : kRules) {
-    const auto model = tiny_model(tiny_config(rule)), rounded = tiny_model(tiny_config(rule));
-    for (size_t i = 0; i < rounded->weights.list().size(); i++) {
-      const F32 w = rounded->weights.at(i);
-      for (int64_t j = 0; j < w.numel() && is_packed(rounded->weights.list()[i].kind); j++)
-        w[j] = to_f32(to_stored<Bf16>(w[j]));
-    }
-    Engine engine(*model, Tokenizer::bytes(), {.sequences = 3, .max_rows = 11, .weights = WeightFormat::kBf16});
-    const auto requests = drawn_requests(3);
-    const std::vector<Traced> traces = run_traced(engine, requests);
-    for (size_t b = 0; b < 3; b++) expect_equals_uncached(*rounded, traces[b], 0, requests[b].sequence_id);
+TEST_P(EveryModel, InBf16IsTheModelWithRoundedMatrices) {
+  const auto model = tiny_model(GetParam().config), rounded = tiny_model(GetParam().config);
+  for (size_t i = 0; i < rounded->weights.list().size(); i++) {
+    const F32 w = rounded->weights.at(i);
+    for (int64_t j = 0; j < w.numel() && is_packed(rounded->weights.list()[i].kind); j++)
+      w[j] = to_f32(to_stored<Bf16>(w[j]));
+  }
+  Engine engine(*model, Tokenizer::bytes(), {.sequences = 3, .max_rows = 11, .weights = WeightFormat::kBf16});
+  const auto requests = drawn_requests(3);
+  const std::vector<Traced> traces = run_traced(engine, requests);
+  for (size_t b = 0; b < 3; b++) expect_equals_uncached(*rounded, traces[b], 0, requests[b].sequence_id);
+}
+
+TEST_P(EveryModel, AnswersDoNotDependOnTheBatch) {
+  for (const WeightFormat format : kFewerBits) {
+    SCOPED_TRACE(name_of(format));
+    expect_batch_equals_each_alone(GetParam().config, {.weights = format});
   }
 }
 
-TEST(WeightFormats, AnswersDoNotDependOnTheBatch) {
-  const auto model = tiny_model(tiny_config());
-  const auto requests = drawn_requests(3);
-  for (const WeightFormat format : {WeightFormat::kF32, WeightFormat::kBf16, WeightFormat::kInt8}) {
-    Engine together(*model, Tokenizer::bytes(), {.sequences = 3, .max_rows = 20, .weights = format});
-    Engine alone(*model, Tokenizer::bytes(), {.weights = format});
-    const std::vector<Traced> batch = run_traced(together, requests);
-    for (size_t b = 0; b < 3; b++)
-      expect_same_answer(batch[b], run_traced(alone, {&requests[b], 1})[0], std::string(name_of(format)));
+TEST_P(EveryModel, RollbackEqualsFreshGeneration) {
+  for (const WeightFormat format : kFewerBits) {
+    SCOPED_TRACE(name_of(format));
+    expect_rollback_equals_fresh_generation(GetParam().config, {.weights = format});
   }
 }
 
@@ -43,7 +67,7 @@ TEST(WeightFormats, FewerBitsAreLessMemoryAndNearLogits) {
   Engine exact(*model, Tokenizer::bytes(), {});
   const Traced want = run_traced(exact, {&request, 1})[0];
   int64_t bytes = exact.weight_bytes();
-  for (const WeightFormat format : {WeightFormat::kBf16, WeightFormat::kInt8}) {
+  for (const WeightFormat format : kFewerBits) {
     Engine engine(*model, Tokenizer::bytes(), {.weights = format});
     const Traced got = run_traced(engine, {&request, 1})[0];
     double error = 0, size = 0;

@@ -54,6 +54,31 @@ TEST(IsoFlop, same_points_same_interval) {
   EXPECT_LT(fit_isoflop(all, {.level = 0.5})->interval->high, fit_isoflop(all, {.level = 0.95})->interval->high);
 }
 
+// Noise of which the points keep no more than that they turn upwards somewhere.
+TEST(IsoFlop, points_that_say_nothing_have_an_interval_that_leaves_them) {
+  const auto all = points(kBest, 1, 1);
+  const auto fit = fit_isoflop(all);
+  ASSERT_TRUE(fit && fit->interval);
+  EXPECT_TRUE(fit->inside) << "the best size alone would look like a result";
+  EXPECT_TRUE(fit->interval->holds(kBest));
+  EXPECT_GT(fit->interval->low, 0);
+  EXPECT_GT(fit->interval->high, 100 * all.back().size);
+  EXPECT_GT(fit->interval->high, 1000 * fit->interval->low);
+  const auto clear = fit_isoflop(points(kBest, 0.02, 1));
+  EXPECT_GT(clear->interval->low, all.front().size);
+  EXPECT_LT(clear->interval->high, all.back().size);
+}
+
+TEST(IsoFlop, noise_that_turns_the_points_downwards_leaves_no_best_size) {
+  EXPECT_FALSE(fit_isoflop(points(kBest, 1, 2)));
+  std::vector<IsoFlopPoint> hill = points(kBest, 0, 1), slope = hill;
+  for (IsoFlopPoint& p : hill) p.loss = -p.loss;
+  for (IsoFlopPoint& p : slope) p.loss = 5 - 0.25 * std::log(p.size);
+  EXPECT_FALSE(fit_isoflop(hill));
+  const auto straight = fit_isoflop(slope);  // of which rounding decides whether it turns
+  EXPECT_FALSE(straight && straight->inside);
+}
+
 // 400 studies: at 90% the share that holds the truth has a standard deviation of 1.5%.
 TEST(IsoFlop, intervals_hold_the_truth_as_often_as_they_say) {
   for (const double noise : {0.003, 0.02}) {
@@ -118,6 +143,8 @@ TEST(Scaling, finds_the_exponent_and_holds_it_as_often_as_it_says) {
   EXPECT_NEAR(double(held) / kStudies, 0.9, 0.05);
   EXPECT_FALSE(fit_scaling(std::vector<BudgetPoints>{{1e12, points(kBest, 0, 1)}, {2e12, points(kBest, 0, 1, 4e6)}}))
       << "a best size beyond the points is a guess";
+  EXPECT_FALSE(fit_scaling(std::vector<BudgetPoints>{{1e12, points(kBest, 0, 1)}, {2e12, points(kBest, 1, 2)}}))
+      << "points without a lowest one are no budget";
   EXPECT_FALSE(fit_scaling(std::vector<BudgetPoints>{{1e12, points(kBest, 0, 1)}})) << "one budget has no exponent";
 }
 

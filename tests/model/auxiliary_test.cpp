@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "model/network.h"
 #include "support/compare.h"
@@ -21,43 +22,107 @@ struct Layout {
   std::vector<std::vector<int64_t>> documents;
   Scope scope;
 };
-class Targets : public ::testing::TestWithParam<Layout> {};
-INSTANTIATE_TEST_SUITE_P(Bce, Targets,
-                         ::testing::Values(Layout{"OneSequence", {{12}}, Scope::kSequence},
-                                           Layout{"Four", {{8}, {8}, {8}, {8}}, Scope::kSequence},
-                                           Layout{"Ragged", {{3}, {16}, {1}}, Scope::kSequence},
-                                           Layout{"Packed", {{5, 4, 7}, {9}}, Scope::kDocument}),
-                         [](const auto& info) { return info.param.name; });
+const Layout kLayouts[] = {{"OneSequence", {{12}}, Scope::kSequence},
+                           {"Four", {{8}, {8}, {8}, {8}}, Scope::kSequence},
+                           {"Ragged", {{3}, {16}, {1}}, Scope::kSequence},
+                           {"Packed", {{5, 4, 7}, {9}}, Scope::kDocument}};
+constexpr Topology kTopologies[] = {Topology::kJoint, Topology::kStaggered, Topology::kAttention, Topology::kMlp};
 
-// dscore right after the auxiliary loss: sigmoid(r) - 1 for the top k of each run, sigmoid(r) for the others.
-TEST_P(Targets, AreTheTopKOfEveryRun) {
-  ModelConfig config = tiny_routed(0.3);
-  config.routing.capacity_scope = config.routing.attention_scope = GetParam().scope;
-  config.routing.aux_weight = 0.25;
+std::vector<Sequence> sequences_of(const Layout& layout) {
   std::vector<Sequence> sequences;
-  for (const auto& lengths : GetParam().documents)
-    sequences.push_back(random_sequence(int64_t(sequences.size()), lengths, config.vocab_size));
-  TinyModel model(config, limits_for(sequences));
-  const TinyBatch batch(sequences, model.config);
-  const int64_t N = batch.rows();
-  const Buffer x = random_buffer({N, config.hidden_size}, 8);
-  RouterActs& router = model.router(1);
-  const RouterContext context{model.config, model.config.section(1), model.weights.weights().section[1].router,
-                              model.products.section(1).fc1, model.acts.scratch};
-  choose_rows(context, router, x, batch.view(), {});
-  constexpr double kScale = 1.0 / 64;
-  auxiliary_loss(context, model.gradient.weights().section[1].router, router, x, batch.view(),
-                 {.per_row = kScale, .per_run = kScale});
+  for (const auto& lengths : layout.documents)
+    sequences.push_back(random_sequence(int64_t(sequences.size()), lengths, tiny_config().vocab_size));
+  return sequences;
+}
 
-  std::vector<double> r(router.score.data, router.score.data + N);
-  const std::vector<bool> top = reference::top_k(r, batch.capacity_begin(), 0.3);
-  double sum = 0;
-  for (int64_t n = 0; n < N; n++) {
-    const double sigmoid = 1 / (1 + std::exp(-r[size_t(n)])), target = top[size_t(n)] ? 1 : 0;
-    EXPECT_NEAR(router.dscore[n], 0.25 * kScale * (sigmoid - target), 1e-8) << n;
-    sum += -target * std::log(sigmoid) - (1 - target) * std::log(1 - sigmoid);
+constexpr double kAuxWeight = 0.25, kScale = 1.0 / 64;
+
+// What the rule of section l was told of x, and how it answered.
+struct Told {
+  std::vector<float> logit, dlogit;
+  double sum;
+};
+Told told_of(TinyModel& model, int64_t l, CF32 x, const Batch& batch) {
+  const RouterContext context{model.config, model.config.section(l), model.weights.weights().section[size_t(l)].router,
+                              model.products.section(l).fc1, model.acts.scratch};
+  RouterActs& r = model.router(l);
+  choose_rows(context, r, x, batch, {});
+  auxiliary_loss(context, model.gradient.weights().section[size_t(l)].router, r, x, batch,
+                 {.per_row = kScale, .per_run = kScale});
+  const bool predictor = model.config.has_predictor();
+  const float* dlogit = predictor ? model.acts.scratch.dpredicted.data : r.dscore.data;
+  return {{r.logit.data, r.logit.data + x.rows()}, {dlogit, dlogit + x.rows()}, r.auxiliary_sum};
+}
+
+class Targets : public ::testing::TestWithParam<std::tuple<Layout, Topology, Causal>> {
+ protected:
+  Targets() {
+    config_.routing.capacity_scope = config_.routing.attention_scope = layout_.scope;
+    config_.routing.topology = std::get<1>(GetParam());
+    config_.routing.causal = std::get<2>(GetParam());
+    config_.routing.aux_weight = kAuxWeight;
   }
-  EXPECT_NEAR(router.auxiliary_sum, sum, 1e-5 * double(N));
+  // f(l) of the routed sections.
+  template <class F>
+  void for_routers(const TinyModel& model, F f) {
+    int64_t routers = 0;
+    for (int64_t l = 0; l < model.config.sections(); l++)
+      if (model.config.section(l).routed) f(l), routers++;
+    EXPECT_EQ(routers, model.config.routing.topology == Topology::kStaggered ? 2 : 1);
+  }
+  const Layout layout_ = std::get<0>(GetParam());
+  ModelConfig config_ = tiny_routed(0.3);
+  const std::vector<Sequence> sequences_ = sequences_of(layout_);
+};
+INSTANTIATE_TEST_SUITE_P(CrossEntropy, Targets,
+                         ::testing::Combine(::testing::ValuesIn(kLayouts), ::testing::ValuesIn(kTopologies),
+                                            ::testing::Values(Causal::kBce, Causal::kPredictor)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param).name) + "_" + name_of(std::get<1>(info.param)) +
+                                  "_" + name_of(std::get<2>(info.param));
+                         });
+
+// The gradient of a logit is sigmoid - 1 for the top k of each run by the router's score, sigmoid for the others.
+TEST_P(Targets, AreTheTopKOfEveryRun) {
+  TinyModel model(config_, limits_for(sequences_));
+  const TinyBatch batch(sequences_, model.config);
+  const int64_t N = batch.rows();
+  const Buffer x = random_buffer({N, config_.hidden_size}, 8);
+  const double weight = model.config.has_predictor() ? kScale : kAuxWeight * kScale;
+  for_routers(model, [&](int64_t l) {
+    const Told told = told_of(model, l, x, batch.view());
+    const std::vector<double> r(model.router(l).score.data, model.router(l).score.data + N);
+    const std::vector<bool> top = reference::top_k(r, batch.capacity_begin(), 0.3);
+    double sum = 0;
+    for (int64_t n = 0; n < N; n++) {
+      const double sigmoid = 1 / (1 + std::exp(-double(told.logit[size_t(n)]))), target = top[size_t(n)] ? 1 : 0;
+      EXPECT_NEAR(told.dlogit[size_t(n)], weight * (sigmoid - target), 1e-8) << n;
+      sum += -target * std::log(sigmoid) - (1 - target) * std::log(1 - sigmoid);
+    }
+    EXPECT_NEAR(told.sum, sum, 1e-5 * double(N));
+  });
+}
+
+// Whatever is packed with a document, or stands beside a sequence, however long it is.
+TEST_P(Targets, AreThoseOfTheRunAlone) {
+  TinyModel together(config_, limits_for(sequences_));
+  const TinyBatch batch(sequences_, together.config);
+  const Buffer x = random_buffer({batch.rows(), config_.hidden_size}, 8);
+  for_routers(together, [&](int64_t l) {
+    const Told all = told_of(together, l, x, batch.view());
+    int64_t begin = 0;
+    for (const Sequence& sequence : sequences_)
+      for (const auto& document : sequence.documents) {
+        const Sequence run{.id = sequence.id, .documents = {document}};
+        TinyModel model(config_, limits_for({run}));
+        const TinyBatch own(std::vector{run}, model.config);
+        const Told alone = told_of(model, l, x.view().slice(begin, own.rows()), own.view());
+        expect_same_bits(alone.dlogit.data(), all.dlogit.data() + begin, own.rows(), "gradient of the logit");
+        expect_same_bits(alone.logit.data(), all.logit.data() + begin, own.rows(), "logit");
+        begin += own.rows();
+      }
+    EXPECT_EQ(begin, batch.rows());
+  });
 }
 
 // ---- what gradients reach
@@ -71,24 +136,44 @@ std::vector<float> gradient_of(TinyModel& model, const std::string& name) {
   return {};
 }
 
-TEST(Predictor, GradientsReachNothingButThePredictor) {
+class Predictor : public ::testing::TestWithParam<std::tuple<Topology, int64_t>> {};
+INSTANTIATE_TEST_SUITE_P(Topologies, Predictor,
+                         ::testing::Combine(::testing::ValuesIn(kTopologies), ::testing::Values(0, 1)),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) +
+                                  (std::get<1>(info.param) > 0 ? "_looking_back" : "");
+                         });
+
+TEST_P(Predictor, GradientsReachNothingButThePredictor) {
   ModelConfig config = tiny_routed();
+  config.routing.topology = std::get<0>(GetParam());
   config.routing.causal = Causal::kNone;
   const std::vector<Sequence> sequences = random_sequences({12, 7, 9}, config.vocab_size);
   TinyModel none(config, limits_for(sequences));
   config.routing.causal = Causal::kPredictor;
+  config.routing.predictor_lookback = std::get<1>(GetParam());
   TinyModel predictor(config, limits_for(sequences));
   const TinyBatch batch(sequences, none.config);
   EXPECT_EQ(none.step(batch), predictor.step(batch));
+  expect_same_bits(none.acts.dx.data, predictor.acts.dx.data, batch.rows() * config.hidden_size, "dx");
   for (const WeightInfo& info : none.weights.list()) {
     const std::vector<float> a = gradient_of(none, info.name), b = gradient_of(predictor, info.name);
     expect_same_bits(a.data(), b.data(), int64_t(a.size()), info.name.c_str());
   }
-  double sum = 0;
-  for (const float g : gradient_of(predictor, "model.layers.1.predictor.fc1.weight")) sum += std::abs(double(g));
-  EXPECT_GT(sum, 0);
-  EXPECT_GT(predictor.router(1).auxiliary_sum, 0);
-  EXPECT_EQ(none.router(1).auxiliary_sum, 0);
+  int64_t predictors = 0;
+  for (const WeightInfo& info : predictor.weights.list()) {
+    if (!is_predictor(info.kind)) continue;
+    predictors++;
+    double sum = 0;
+    for (const float g : gradient_of(predictor, info.name)) sum += std::abs(double(g));
+    EXPECT_GT(sum, 0) << info.name;
+  }
+  EXPECT_EQ(predictors, 4 * predictor.config.routers());
+  for (int64_t l = 0; l < none.config.sections(); l++) {
+    if (!none.config.section(l).routed) continue;
+    EXPECT_GT(predictor.router(l).auxiliary_sum, 0);
+    EXPECT_EQ(none.router(l).auxiliary_sum, 0);
+  }
 }
 
 TEST(AuxiliaryWeight, ReachesRouterAndResidualStream) {

@@ -1,11 +1,12 @@
 // Same inputs, same bits: what the forward pass says of a sequence depends on that sequence alone (invariants 5 and 7).
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <algorithm>
 
 #include "base/parallel.h"
 #include "support/compare.h"
-#include "support/tiny_model.h"
+#include "support/thread_count.h"
+#include "support/tiny_cases.h"
 
 namespace isobath {
 namespace {
@@ -70,6 +71,62 @@ std::vector<Trace> traces(const ModelConfig& config, const std::vector<Sequence>
   return result;
 }
 
+// ---- whatever stands beside a sequence, in whatever order, on however many threads (invariant 5)
+// ----------------------
+
+void expect_same_each(const std::vector<Trace>& a, const std::vector<Trace>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t s = 0; s < a.size(); s++) expect_same(a[s], b[s], "sequence " + std::to_string(s));
+}
+
+void expect_alone_as_among_others(const ModelConfig& config, const std::vector<Sequence>& sequences,
+                                  const Selection& how) {
+  std::vector<Trace> alone;
+  for (const Sequence& s : sequences) alone.push_back(traces(config, {s}, how, Purpose::kForward)[0]);
+  expect_same_each(alone, traces(config, sequences, how, Purpose::kForward));
+}
+
+void expect_same_in_another_order(const ModelConfig& config, const std::vector<Sequence>& sequences,
+                                  const Selection& how) {
+  std::vector<Trace> backward = traces(config, {sequences.rbegin(), sequences.rend()}, how, Purpose::kForward);
+  std::reverse(backward.begin(), backward.end());
+  expect_same_each(traces(config, sequences, how, Purpose::kForward), backward);
+}
+
+// Of choices by top-k: training buffers have room for no other.
+void expect_same_with_the_buffers_of_training(const ModelConfig& config, const std::vector<Sequence>& sequences) {
+  expect_same_each(traces(config, sequences, {}, Purpose::kTrain), traces(config, sequences, {}, Purpose::kForward));
+}
+
+void expect_same_with_one_thread_and_two(const ModelConfig& config, const std::vector<Sequence>& sequences,
+                                         const Selection& how) {
+  const ThreadCount restored(1);
+  const std::vector<Trace> one = traces(config, sequences, how, Purpose::kForward);
+  set_thread_count(2);
+  expect_same_each(one, traces(config, sequences, how, Purpose::kForward));
+}
+
+class EveryCase : public ::testing::TestWithParam<TinyCase> {
+ protected:
+  void expect_same_bits_of(const Selection& how) {
+    expect_alone_as_among_others(GetParam().config, GetParam().sequences, how);
+    expect_same_in_another_order(GetParam().config, GetParam().sequences, how);
+    expect_same_with_one_thread_and_two(GetParam().config, GetParam().sequences, how);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(SequenceBits, EveryCase, ::testing::ValuesIn(tiny_cases()), case_name);
+
+TEST_P(EveryCase, ByTopK) {
+  expect_same_bits_of({.by = SelectBy::kTopK});
+  expect_same_with_the_buffers_of_training(GetParam().config, GetParam().sequences);
+}
+
+class EveryCausalCase : public EveryCase {};
+INSTANTIATE_TEST_SUITE_P(SequenceBits, EveryCausalCase, ::testing::ValuesIn(tiny_causal_cases()), case_name);
+
+TEST_P(EveryCausalCase, ByTheRule) { expect_same_bits_of({.by = SelectBy::kCausal}); }
+
+// Of sequences that no reference could follow.
 class SequenceBits : public ::testing::TestWithParam<const char*> {
  protected:
   SequenceBits() {
@@ -103,37 +160,10 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SequenceBits,
                                            "spaced", "dense", "experts", "mode", "staged", "dropping"),
                          [](const auto& info) { return std::string(info.param) == "top-k" ? "topk" : info.param; });
 
-TEST_P(SequenceBits, AloneAndAmongOthers) {
-  const std::vector<Trace> together = traces(config_, sequences_, how_, Purpose::kForward);
-  for (size_t s = 0; s < sequences_.size(); s++)
-    expect_same(traces(config_, {sequences_[s]}, how_, Purpose::kForward)[0], together[s],
-                "sequence " + std::to_string(s));
-}
-
-TEST_P(SequenceBits, InAnotherOrder) {
-  const std::vector<Trace> forward = traces(config_, sequences_, how_, Purpose::kForward);
-  const std::vector<Sequence> reversed(sequences_.rbegin(), sequences_.rend());
-  const std::vector<Trace> backward = traces(config_, reversed, how_, Purpose::kForward);
-  for (size_t s = 0; s < sequences_.size(); s++)
-    expect_same(forward[s], backward[sequences_.size() - 1 - s], "sequence " + std::to_string(s));
-}
-
-TEST_P(SequenceBits, WithTheBuffersOfTraining) {
-  how_.by = SelectBy::kTopK;  // training buffers have room for no other choice
-  const std::vector<Trace> train = traces(config_, sequences_, how_, Purpose::kTrain);
-  const std::vector<Trace> forward = traces(config_, sequences_, how_, Purpose::kForward);
-  for (size_t s = 0; s < sequences_.size(); s++) expect_same(train[s], forward[s], "sequence " + std::to_string(s));
-}
-
-TEST_P(SequenceBits, WithOneThreadAndTwo) {
-  const int threads = thread_count();
-  set_thread_count(1);
-  const std::vector<Trace> one = traces(config_, sequences_, how_, Purpose::kForward);
-  set_thread_count(2);
-  const std::vector<Trace> two = traces(config_, sequences_, how_, Purpose::kForward);
-  set_thread_count(threads);
-  for (size_t s = 0; s < sequences_.size(); s++) expect_same(one[s], two[s], "sequence " + std::to_string(s));
-}
+TEST_P(SequenceBits, AloneAndAmongOthers) { expect_alone_as_among_others(config_, sequences_, how_); }
+TEST_P(SequenceBits, InAnotherOrder) { expect_same_in_another_order(config_, sequences_, how_); }
+TEST_P(SequenceBits, WithTheBuffersOfTraining) { expect_same_with_the_buffers_of_training(config_, sequences_); }
+TEST_P(SequenceBits, WithOneThreadAndTwo) { expect_same_with_one_thread_and_two(config_, sequences_, how_); }
 
 // Gradients have the same bits for any number of threads; the way a step is grouped may change them.
 TEST(GradientBits, WithOneThreadAndTwo) {

@@ -65,15 +65,27 @@ TEST(ExecutedShare, OfARoutedBlockIsItsCapacity) {
 // ---- model FLOPs by hand
 // ------------------------------------------------------------------------------------------------
 
+ModelConfig hand_sized() {
+  ModelConfig c;
+  c.vocab_size = 5, c.hidden_size = 4, c.num_attention_heads = 2, c.num_key_value_heads = 1, c.intermediate_size = 3;
+  c.num_hidden_layers = 1;
+  return c;
+}
+// Two sequences, of 4 and of 3 rows.
+ModelFlops flops_of_seven_rows(ModelConfig c) {
+  resolve(c, 4);
+  const std::vector<int32_t> begin{0, 4, 7};
+  const CI32 runs{begin.data(), {3}};
+  return model_flops(c, runs, runs);
+}
+
 // D=4 H=2 G=1 K=2 F=3 V=5 L=1, T=4:
 //   q 4x4, k 2x4, v 2x4, o 4x4: 48 weights, 2 * 48 = 96 per row        4 rows: 384
 //   scores and mix: 2 products * 2 FLOPs * 4*4 pairs * 4 columns         256
 //   gate, up, down 3*(3x4): 36 weights, 72 per row                       288
 //   head 2 * 4*5 = 40 per row                                            160
 TEST(ModelFlops, OfADenseModelByHand) {
-  ModelConfig c;
-  c.vocab_size = 5, c.hidden_size = 4, c.num_attention_heads = 2, c.num_key_value_heads = 1, c.intermediate_size = 3;
-  c.num_hidden_layers = 1;
+  ModelConfig c = hand_sized();
   resolve(c, 4);
   const ModelFlops flops = model_flops(c, 1, 4);
   EXPECT_EQ(flops.section[0].rows, 4);
@@ -92,18 +104,13 @@ TEST(ModelFlops, OfADenseModelByHand) {
 //   projections 3 * 96 = 288   attention 4 * (4 + 1) * 4 = 80   mlp 3 * 72 = 216
 //   router 7 rows * 2*4 = 56   predictor 7 rows * 2*(4*3 + 3) = 210   head 7 * 40 = 280
 TEST(ModelFlops, OfARoutedModelByHand) {
-  ModelConfig c;
-  c.vocab_size = 5, c.hidden_size = 4, c.num_attention_heads = 2, c.num_key_value_heads = 1, c.intermediate_size = 3;
-  c.num_hidden_layers = 1;
+  ModelConfig c = hand_sized();
   c.routing.topology = Topology::kJoint;
   c.routing.every = 1;
   c.routing.capacity = {0.5};
   c.routing.causal = Causal::kPredictor;
   c.routing.predictor_width = 3;
-  resolve(c, 4);
-  const std::vector<int32_t> begin{0, 4, 7};
-  const CI32 runs{begin.data(), {3}};
-  const ModelFlops flops = model_flops(c, runs, runs);
+  const ModelFlops flops = flops_of_seven_rows(c);
   EXPECT_EQ(flops.section[0].rows, 3);
   EXPECT_EQ(flops.section[0].projections, 288);
   EXPECT_EQ(flops.section[0].attention, 80);
@@ -111,27 +118,22 @@ TEST(ModelFlops, OfARoutedModelByHand) {
   EXPECT_EQ(flops.section[0].router, 266);
   EXPECT_EQ(flops.forward(), 288 + 80 + 216 + 266 + 280);
   c.routing.causal = Causal::kBce;
-  EXPECT_EQ(model_flops(c, runs, runs).section[0].router, 56);
+  EXPECT_EQ(flops_of_seven_rows(c).section[0].router, 56);
   c.routing.causal = Causal::kNone;
   c.routing.router = Router::kRandom;
-  EXPECT_EQ(model_flops(c, runs, runs).section[0].router, 0);
+  EXPECT_EQ(flops_of_seven_rows(c).section[0].router, 0);
 }
 
 // The model above with its halves routed apart: the projections and the attention are of one choice, the MLP of
 // another, each with a router of its own; and with one half routed the other takes all rows.
 //   MLP of 7 rows 504   projections of 7 rows 672, attention 4 * (16 + 9) * 4 = 400
 TEST(ModelFlops, OfHalvesOfABlockByHand) {
-  ModelConfig c;
-  c.vocab_size = 5, c.hidden_size = 4, c.num_attention_heads = 2, c.num_key_value_heads = 1, c.intermediate_size = 3;
-  c.num_hidden_layers = 1;
+  ModelConfig c = hand_sized();
   c.routing.every = 1;
   c.routing.capacity = {0.5};
-  const std::vector<int32_t> begin{0, 4, 7};
-  const CI32 runs{begin.data(), {3}};
   const auto parts = [&](Topology topology) {
     c.routing.topology = topology;
-    resolve(c, 4);
-    const ModelFlops flops = model_flops(c, runs, runs);
+    const ModelFlops flops = flops_of_seven_rows(c);
     EXPECT_EQ(flops.section.size(), 2u);
     EXPECT_EQ(flops.section[0].mlp + flops.section[1].projections + flops.section[1].attention, 0);
     EXPECT_EQ(flops.forward(), 280 + flops.section[0].total() + flops.section[1].total());
@@ -141,6 +143,80 @@ TEST(ModelFlops, OfHalvesOfABlockByHand) {
   EXPECT_EQ(parts(Topology::kStaggered), (std::array<int64_t, 5>{288, 80, 56, 216, 56}));
   EXPECT_EQ(parts(Topology::kAttention), (std::array<int64_t, 5>{288, 80, 56, 504, 0}));
   EXPECT_EQ(parts(Topology::kMlp), (std::array<int64_t, 5>{672, 400, 0, 216, 56}));
+}
+
+// cache = all: queries and outputs of the 2 + 1 chosen rows, keys and values of all 7.
+//   q 4x4, o 4x4: 32 weights, 64 per row        3 rows: 192
+//   k 2x4, v 2x4: 16 weights, 32 per row        7 rows: 224
+//   pairs 2 * 4 + 1 * 3 = 11, 2 products * 2 FLOPs * 11 * 4 columns = 176
+//   mlp 3 * 72 = 216   router 7 * 8 = 56   head 280
+TEST(ModelFlops, WithTheKeysOfAllRowsByHand) {
+  ModelConfig c = hand_sized();
+  c.routing.topology = Topology::kJoint;
+  c.routing.every = 1;
+  c.routing.capacity = {0.5};
+  c.routing.cache = KeptKeys::kAll;
+  const ModelFlops flops = flops_of_seven_rows(c);
+  EXPECT_EQ(flops.section[0].rows, 3);
+  EXPECT_EQ(flops.section[0].projections, 192 + 224);
+  EXPECT_EQ(flops.section[0].attention, 176);
+  EXPECT_EQ(flops.section[0].mlp, 216);
+  EXPECT_EQ(flops.section[0].router, 56);
+  EXPECT_EQ(flops.forward(), 1144);
+  c.routing.topology = Topology::kStaggered;
+  const ModelFlops staggered = flops_of_seven_rows(c);
+  EXPECT_EQ(staggered.section[0].total(), 192 + 224 + 176 + 56);
+  EXPECT_EQ(staggered.section[1].total(), 216 + 56);
+}
+
+// Experts of the dense block's MLP, 72 FLOPs for each row that each takes; a router with 4 outputs, 2 * 4*4 = 32 per
+// row. Projections of 7 rows 672, attention 400 and head 280, as above: 1352 beside the experts.
+//                                        rows of 4       rows of 3      mlp               router
+//   two of four                          8               6              14 * 72 = 1008    7 * 32 = 224
+//   of which each keeps half             4 of ceil 1     4 of ceil 0.75  8 * 72 = 576     224
+//   four that take 0.5, at least one     4 * 2           4 * 1          12 * 72 = 864     224
+//   three and a no-op, at the most       4               3               7 * 72 = 504     224
+TEST(ModelFlops, OfExpertsByHand) {
+  const auto parts = [](const ExpertsConfig& experts) {
+    ModelConfig c = hand_sized();
+    c.experts = experts;
+    const ModelFlops flops = flops_of_seven_rows(c);
+    EXPECT_EQ(flops.section[0].projections, 672);
+    EXPECT_EQ(flops.section[0].attention, 400);
+    EXPECT_EQ(flops.forward(), 1352 + flops.section[0].mlp + flops.section[0].router);
+    return std::array{flops.section[0].mlp, flops.section[0].router};
+  };
+  using Parts = std::array<int64_t, 2>;
+  EXPECT_EQ(parts({.experts = 4}), (Parts{1008, 224}));
+  EXPECT_EQ(parts({.experts = 4, .capacity_factor = 0.5}), (Parts{576, 224}));
+  EXPECT_EQ(parts({.experts = 4, .choice = Choice::kExpert, .capacity = 0.5}), (Parts{864, 224}));
+  EXPECT_EQ(parts({.experts = 4, .choice = Choice::kExpert}), (Parts{864, 224}));  // 2 of 4 are a half
+  EXPECT_EQ(parts({.experts = 3, .per_token = 1, .no_ops = 1}), (Parts{504, 224}));
+  EXPECT_EQ(parts({.experts = 3, .per_token = 1, .no_ops = 1, .no_op_capacity = 0.3}), (Parts{504, 224}));
+}
+
+// The same experts in a block that takes 2 + 1 of the rows; each that chooses has then 0.5 of 2 and of 1, at least one.
+//   projections 3 * 96 = 288   attention 80   router of the block 7 * 8 = 56, of the experts 3 * 32 = 96
+//   two of four 2 * 3 * 72 = 432     four that choose (4 + 4) * 72 = 576
+TEST(ModelFlops, OfExpertsInARoutedBlockByHand) {
+  ModelConfig c = hand_sized();
+  c.routing.topology = Topology::kJoint;
+  c.routing.every = 1;
+  c.routing.capacity = {0.5};
+  c.experts = {.experts = 4};
+  const ModelFlops chosen = flops_of_seven_rows(c);
+  EXPECT_EQ(chosen.section[0].mlp, 432);
+  EXPECT_EQ(chosen.section[0].router, 56 + 96);
+  EXPECT_EQ(chosen.forward(), 288 + 80 + 432 + 152 + 280);
+  c.experts.choice = Choice::kExpert;
+  const ModelFlops choosing = flops_of_seven_rows(c);
+  EXPECT_EQ(choosing.section[0].mlp, 576);
+  EXPECT_EQ(choosing.section[0].router, 56 + 96);
+  c.experts = {.experts = 4};
+  c.routing.topology = Topology::kMlp;  // attention of all rows
+  const ModelFlops half = flops_of_seven_rows(c);
+  EXPECT_EQ(half.section[0].total(), 672 + 400);
+  EXPECT_EQ(half.section[1].total(), 432 + 152);
 }
 
 // Of 7 rows at C = 0.125 top-k takes one, even spacing none.

@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <stdexcept>
 
 #include "../../examples/routing_rule/spread.cpp"
 #include "base/error.h"
+#include "base/work.h"
+#include "model/flops.h"
 #include "support/compare.h"
+#include "support/reference_gradient.h"
 #include "support/tiny_cases.h"
 
 namespace isobath {
@@ -70,6 +74,68 @@ TEST(SelectionRule, IsWhatTheCausalRuleLearns) {
   int64_t both = 0;
   for (const int32_t row : chosen) both += router.score[row] > 0;
   EXPECT_EQ(router.agreement.both, both);
+}
+
+// The rule in every place where a router chooses, learns or keeps what it read.
+std::vector<TinyCase> ruled_cases() {
+  const std::vector<std::vector<int64_t>> ragged{{16}, {1}, {15}}, packed{{5, 7}, {3, 1, 8}};
+  std::vector<TinyCase> cases;
+  const auto add = [&](const char* name, const std::vector<std::vector<int64_t>>& documents,
+                       const std::function<void(ModelConfig&)>& change) {
+    ModelConfig c = ruled("spread");
+    change(c);
+    std::vector<Sequence> sequences;
+    for (const auto& lengths : documents)
+      sequences.push_back(random_sequence(int64_t(sequences.size()) + 7, lengths, c.vocab_size));
+    cases.push_back({name, c, sequences});
+  };
+  add("Bce", ragged, [](auto& c) { c.routing.aux_weight = 0.7; });
+  add("WithoutACausalRule", ragged, [](auto& c) { c.routing.causal = Causal::kNone; });
+  add("PredictorTanh", ragged, [](auto& c) {
+    c.routing.causal = Causal::kPredictor;
+    c.routing.gate = Gate::kTanh;
+  });
+  add("RandomScores", ragged, [](auto& c) {
+    c.routing.router = Router::kRandom;
+    c.routing.causal = Causal::kNone;
+  });
+  add("StaggeredDocuments", packed, [](auto& c) {
+    c.routing.topology = Topology::kStaggered;
+    c.routing.capacity_scope = c.routing.attention_scope = Scope::kDocument;
+    c.routing.router_bias = true;
+  });
+  add("EveryBlockNormedAllKeys", ragged, [](auto& c) {
+    c.routing.every = 1;
+    c.routing.router_input = RouterInput::kNormed;
+    c.routing.cache = KeptKeys::kAll;
+    c.routing.aux_weight = 0.7;
+  });
+  add("StagedExpertsThatChoose", ragged,
+      [](auto& c) { c.experts = {.experts = 3, .choice = Choice::kExpert, .capacity = 0.4, .aux_weight = 0.5}; });
+  return cases;
+}
+class RuledStep : public ::testing::TestWithParam<TinyCase> {};
+INSTANTIATE_TEST_SUITE_P(Spread, RuledStep, ::testing::ValuesIn(ruled_cases()), case_name);
+
+TEST_P(RuledStep, HasTheGradientsOfTheReference) {
+  TinyModel model(GetParam().config, limits_for(GetParam().sequences));
+  const TinyBatch batch(GetParam().sequences, model.config);
+  model.step(batch, {.step = 3});
+  expect_reference_gradients(model, batch);
+  // Not those of another choice.
+  ModelConfig config = GetParam().config;
+  config.routing.select = "top_k";
+  TinyModel top_k(config, limits_for(GetParam().sequences));
+  top_k.step(batch, {.step = 3});
+  EXPECT_NE(top_k.gradients(), model.gradients());
+}
+
+TEST_P(RuledStep, MultipliesWhatThePlanSays) {
+  TinyModel model(GetParam().config, limits_for(GetParam().sequences));
+  const TinyBatch batch(GetParam().sequences, model.config);
+  const int64_t before = executed_multiply_adds;
+  model.step(batch);
+  EXPECT_EQ(executed_multiply_adds - before, executed_count(model.config, model.acts, batch.view()).total());
 }
 
 TEST(SelectionRule, ThatIsWrongIsTold) {

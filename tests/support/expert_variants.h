@@ -1,6 +1,8 @@
 // Every way to have experts, for what must hold in all of them.
 #pragma once
 
+#include <ostream>
+
 #include "model/config.h"
 
 namespace isobath::testing {
@@ -25,5 +27,6 @@ inline const ExpertVariant kExpertVariants[] = {
     {"StagedCalibrated", {.experts = 3, .choice = Choice::kExpert, .offset = true}, true},
     {"StagedLoweredCapacity", {.experts = 3, .per_token = 1, .capacity_factor = 0.6}, true},
 };
+inline void PrintTo(const ExpertVariant& v, std::ostream* out) { *out << v.name; }
 
 }  // namespace isobath::testing

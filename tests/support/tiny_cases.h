@@ -228,6 +228,10 @@ inline std::vector<TinyCase> tiny_cases() {
     expert_choice(c);
     c.experts.causal = Causal::kNone;
   });
+  add("ExpertChoiceCalibrated", tiny_config(2), ragged, [&](auto& c) {
+    expert_choice(c);
+    c.experts.offset = true;
+  });
   add("IntegratedMode", tiny_config(3), ragged, [&](auto& c) {
     experts(3, 1)(c);
     c.experts.no_ops = 2;
@@ -270,6 +274,27 @@ inline std::vector<TinyCase> tiny_cases() {
     experts(3, 2)(c);
     all_keys(c);
     c.routing.aux_weight = 0.7;
+  });
+  add("JointBceCalibrated", routed, ragged, [](auto& c) { c.routing.router_offset = true; });
+  add("StaggeredThresholdCalibrated", routed, packed, [&](auto& c) {
+    topology(Topology::kStaggered)(c);
+    c.routing.causal = Causal::kThreshold;
+    c.routing.router_offset = true;
+  });
+  add("StaggeredPredictorCalibrated", routed, packed, [&](auto& c) {
+    topology(Topology::kStaggered)(c);
+    c.routing.aux_weight = 0.01;
+    c.routing.causal = Causal::kPredictor;
+    c.routing.router_offset = true;
+  });
+  add("PredictorLooksBackCalibrated", routed, ragged, [&](auto& c) {
+    looking_back(1)(c);
+    c.routing.router_offset = true;
+  });
+  add("RandomRouterCalibrated", routed, even, [](auto& c) {
+    c.routing.router = Router::kRandom;
+    c.routing.causal = Causal::kNone;
+    c.routing.router_offset = true;
   });
   add("ChosenBlocks", routed, ragged, [](auto& c) { c.routing.blocks = {0, 2}; });
   add("EveryOtherFromTheFirst", routed, ragged, [](auto& c) { c.routing.start = 0; });

@@ -67,12 +67,22 @@ TEST_P(Learning, lowers_the_loss_on_a_text_seen_again_and_again) {
 
 INSTANTIATE_TEST_SUITE_P(All, Learning, ::testing::ValuesIn(kKinds), [](const auto& info) { return info.param.name; });
 
+class Predictor : public ::testing::TestWithParam<Topology> {};
+INSTANTIATE_TEST_SUITE_P(Topologies, Predictor,
+                         ::testing::Values(Topology::kJoint, Topology::kStaggered, Topology::kAttention,
+                                           Topology::kMlp),
+                         [](const auto& info) { return name_of(info.param); });
+
 // Invariant 11: the predictor looks on.
-TEST(Predictor, leaves_the_bits_of_the_language_model_alone) {
+TEST_P(Predictor, leaves_the_bits_of_the_language_model_alone) {
   const TempDir dir;
-  const auto with = trainer_of(config_of({.name = "", .causal = Causal::kPredictor}, dir, 60));
-  const auto without = trainer_of(config_of({.name = "", .causal = Causal::kNone}, dir, 60));
-  const auto apart = trainer_of(config_of({.name = "", .causal = Causal::kBce}, dir, 60));
+  const auto trainer_with = [&](Causal causal) {
+    RunConfig c = config_of({.name = "", .causal = causal}, dir, 60);
+    c.model.routing.topology = GetParam();
+    return trainer_of(c);
+  };
+  const auto with = trainer_with(Causal::kPredictor), without = trainer_with(Causal::kNone),
+             apart = trainer_with(Causal::kBce);
   for (int i = 0; i < 8; i++) {
     EXPECT_EQ(with->step().loss, without->step().loss);
     apart->step();
@@ -94,7 +104,7 @@ TEST(Predictor, leaves_the_bits_of_the_language_model_alone) {
     j++;
   }
   EXPECT_EQ(j, b.list().size());
-  EXPECT_EQ(predictors, 8u);
+  EXPECT_EQ(predictors, GetParam() == Topology::kStaggered ? 16u : 8u);
   EXPECT_TRUE(bce_differs);  // and the auxiliary loss of bce does not look on
 }
 

@@ -89,6 +89,59 @@ inline const ResumeCase kCases[] = {
        c.model.routing.capacity_schedule = CapacitySchedule::kLinear;
        c.model.routing.capacity_last = 0.75;
      }},
+    {"StaggeredRandom",
+     [](RunConfig& c) {
+       c.model.routing.topology = Topology::kStaggered;
+       c.model.routing.router = Router::kRandom;
+       c.model.routing.causal = Causal::kNone;
+     }},
+    {"StaggeredTokenChoice",
+     [](RunConfig& c) {
+       c.model.routing.topology = Topology::kStaggered;
+       c.model.routing.choice = Choice::kToken;
+       c.model.routing.gate = Gate::kSigmoid;
+       c.model.routing.causal = Causal::kNone;
+     }},
+    {"StaggeredAnnealedPredictorOfNormedRows",
+     [](RunConfig& c) {
+       c.model.routing.topology = Topology::kStaggered;
+       c.model.routing.router_input = RouterInput::kNormed;
+       c.model.routing.causal = Causal::kPredictor;
+       c.train.capacity_anneal = 0.8;
+     }},
+    {"StagedAnnealed",
+     [](RunConfig& c) {
+       c.model.experts = {.experts = 3};
+       c.train.capacity_anneal = 0.8;
+     }},
+    {"StagedAnnealedThreshold",
+     [](RunConfig& c) {
+       c.model.experts = {.experts = 3, .per_token = 1, .capacity_factor = 0.6};
+       c.model.routing.causal = Causal::kThreshold;
+       c.train.capacity_anneal = 0.8;
+     }},
+    {"StagedExpertChoicePredictor",
+     [](RunConfig& c) {
+       c.model.experts = {.experts = 3, .choice = Choice::kExpert};
+       c.model.routing.causal = Causal::kPredictor;
+     }},
+    {"StagedRandom",
+     [](RunConfig& c) {
+       c.model.experts = {.experts = 3};
+       c.model.routing.router = Router::kRandom;
+       c.model.routing.causal = Causal::kNone;
+     }},
+    {"StaggeredExpertChoiceThreshold",
+     [](RunConfig& c) {
+       c.model.experts = {.experts = 3, .choice = Choice::kExpert};
+       c.model.routing.topology = Topology::kStaggered;
+       c.model.routing.causal = Causal::kThreshold;
+     }},
+    {"IntegratedBounded",
+     [](RunConfig& c) {
+       c.model.routing.topology = Topology::kDense;
+       c.model.experts = {.experts = 3, .per_token = 1, .capacity_factor = 0.9, .no_ops = 1, .no_op_capacity = 0.2};
+     }},
 };
 
 }  // namespace isobath::testing

@@ -15,6 +15,27 @@ namespace {
 using namespace testing;
 using Json = nlohmann::json;
 
+void expect_same(const std::vector<LayerRouting>& a, const std::vector<LayerRouting>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); i++) {
+    EXPECT_EQ(a[i].routed, b[i].routed);
+    EXPECT_EQ(a[i].rows, b[i].rows);
+    EXPECT_EQ(a[i].dropped, b[i].dropped);
+    EXPECT_EQ(a[i].agreement.both, b[i].agreement.both);
+  }
+}
+
+void expect_same(const std::vector<LayerExperts>& a, const std::vector<LayerExperts>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); i++) {
+    EXPECT_EQ(a[i].expert_rows, b[i].expert_rows);
+    EXPECT_EQ(a[i].rows, b[i].rows);
+    EXPECT_EQ(a[i].dropped, b[i].dropped);
+    EXPECT_EQ(a[i].no_ops, b[i].no_ops);
+    EXPECT_EQ(a[i].agreement.both, b[i].agreement.both);
+  }
+}
+
 // All that is not a time.
 void expect_same(const StepRecord& a, const StepRecord& b) {
   EXPECT_EQ(a.step, b.step);
@@ -22,24 +43,22 @@ void expect_same(const StepRecord& a, const StepRecord& b) {
   EXPECT_EQ(a.loss, b.loss) << "step " << a.step;
   EXPECT_EQ(a.auxiliary, b.auxiliary);
   EXPECT_EQ(a.z_loss, b.z_loss);
+  EXPECT_EQ(a.expert_loss, b.expert_loss);
   EXPECT_EQ(a.norm.model, b.norm.model);
   EXPECT_EQ(a.norm.predictor, b.norm.predictor);
   EXPECT_EQ(a.learning_rate, b.learning_rate);
   EXPECT_EQ(a.tokens, b.tokens);
   EXPECT_EQ(a.flops, b.flops);
-  ASSERT_EQ(a.layer.size(), b.layer.size());
-  for (size_t i = 0; i < a.layer.size(); i++) {
-    EXPECT_EQ(a.layer[i].routed, b.layer[i].routed);
-    EXPECT_EQ(a.layer[i].rows, b.layer[i].rows);
-    EXPECT_EQ(a.layer[i].dropped, b.layer[i].dropped);
-    EXPECT_EQ(a.layer[i].agreement.both, b.layer[i].agreement.both);
-  }
+  expect_same(a.layer, b.layer);
+  expect_same(a.experts, b.experts);
 }
 
 void expect_same(const Evaluation& a, const Evaluation& b) {
   EXPECT_EQ(a.loss, b.loss);
   EXPECT_EQ(a.entropy, b.entropy);
   EXPECT_EQ(a.targets, b.targets);
+  expect_same(a.layer, b.layer);
+  expect_same(a.experts, b.experts);
 }
 
 class Resume : public ::testing::TestWithParam<ResumeCase> {};
@@ -87,10 +106,14 @@ TEST_P(Resume, before_the_first_step_and_after_the_last) {
   ASSERT_EQ(none.steps.size(), 0u);
   const Watched all = run_and_watch(c, -1, none.result.checkpoint);
   ASSERT_EQ(all.steps.size(), 10u);
-  const std::string bits = read_file(all.result.checkpoint / "model.safetensors");
+  const auto bits_of = [](const Watched& w) {
+    return read_file(w.result.checkpoint / "model.safetensors") +
+           read_file(w.result.checkpoint / "optimizer.safetensors");
+  };
+  const std::string bits = bits_of(all);
   const Watched again = run_and_watch(c, -1, all.result.checkpoint);
   EXPECT_EQ(again.steps.size(), 0u);
-  EXPECT_EQ(read_file(again.result.checkpoint / "model.safetensors"), bits);
+  EXPECT_EQ(bits_of(again), bits);
   expect_same(all.result.final_eval->top_k, again.result.final_eval->top_k);
 }
 

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "base/work.h"
+#include "model/flops.h"
+#include "model/selection_rule.h"
 #include "ops/select.h"
 #include "support/tiny_model.h"
 #include "train/optimizer.h"
@@ -181,7 +184,8 @@ class Expected {
   void router(int64_t S) {
     const int64_t bias = c_.routing.router_bias ? 1 : 0, P = c_.predictor_width();
     const bool spaced = c_.routing.router == Router::kSpaced;
-    add(spaced ? "select_spaced" : "select_top_k", (spaced ? 0 : N_) + S + 2 * (B_ + 1));
+    if (c_.routing.select == "top_k")  // a rule of one's own tells nothing
+      add(spaced ? "select_spaced" : "select_top_k", (spaced ? 0 : N_) + S + 2 * (B_ + 1));
     add("gate_forward", 3 * S);
     if (c_.routing.router != Router::kLearned) return;
     const bool normed = c_.norms_router_input();
@@ -243,7 +247,14 @@ struct Model {
   ModelConfig config;
   MemoryOptions memory = {};
 };
+// A rule of one's own.
+void last_rows(std::span<int32_t> chosen, const ScoredRun& run) {
+  std::iota(chosen.begin(), chosen.end(), int32_t(run.score.size() - chosen.size()));
+}
+
 std::vector<Model> models() {
+  static const bool added = (add_selection_rule("last_rows", last_rows), true);
+  static_cast<void>(added);
   ModelConfig predictor = tiny_routed(0.125, 4), random = tiny_routed(), tied = tiny_config();
   predictor.routing.causal = Causal::kPredictor;
   predictor.routing.router_bias = true;
@@ -260,6 +271,11 @@ std::vector<Model> models() {
   spaced.routing.router = Router::kSpaced;
   ModelConfig experts = tiny_config(), staged = tiny_routed();
   experts.experts = staged.experts = {.experts = 3, .choice = Choice::kExpert, .capacity = 0.4};
+  // Offsets are of causal rules, and a rule takes as many rows as top-k: a step moves and multiplies what it did.
+  ModelConfig offset = tiny_routed(), experts_offset = experts, staged_offset = staged, ruled = tiny_routed();
+  offset.routing.router_offset = staged_offset.routing.router_offset = true;
+  experts_offset.experts.offset = staged_offset.experts.offset = true;
+  ruled.routing.select = "last_rows";
   const MemoryOptions recompute{.recompute = Recompute::kBlocks}, bf16{.storage = Storage::kBf16},
       both{.recompute = Recompute::kBlocks, .storage = Storage::kBf16}, pack{.packing = Packing::kProduct},
       all{.recompute = Recompute::kBlocks, .storage = Storage::kBf16, .packing = Packing::kProduct};
@@ -273,6 +289,10 @@ std::vector<Model> models() {
           {"Spaced", spaced},
           {"Experts", experts},
           {"StagedExperts", staged},
+          {"BceOffset", offset},
+          {"ExpertsOffset", experts_offset},
+          {"StagedExpertsOffset", staged_offset},
+          {"RuleOfOnesOwn", ruled},
           {"DenseRecomputed", tiny_config(), recompute},
           {"BceRecomputed", tiny_routed(), recompute},
           {"DenseBf16", tiny_config(), bf16},
@@ -297,9 +317,10 @@ TEST_P(StepWork, MovesTheBytesOfTheFormulas) {
   Optimizer optimizer(model.config, {});
   const TinyBatch batch(sequences, model.config);
 
-  const int64_t bytes_before = executed_bytes;
+  const int64_t bytes_before = executed_bytes, products_before = executed_multiply_adds;
   const Profile profile;
   model.step(batch);
+  EXPECT_EQ(executed_multiply_adds - products_before, executed_count(model.config, model.acts, batch.view()).total());
   optimizer.step(model.weights, model.gradient, 1e-3, 1);
   model.products.pack(model.weights.weights());
 
