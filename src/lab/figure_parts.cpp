@@ -55,6 +55,17 @@ std::string grid_note(const Recipes& all) {
                      fmt::join(keys, ", "));
 }
 
+namespace {
+
+// Of the longest name in a legend, in pixels: letters of 12 are some 6.3 wide; with its symbol.
+double label_width(const Json& series) {
+  size_t longest = 1;
+  for (const Json& s : series) longest = std::max(longest, s["name"].get_ref<const std::string&>().size());
+  return 30 + 6.3 * double(longest);
+}
+
+}  // namespace
+
 void SeriesData::name(const std::string& series_name) {
   for (const Json& known : series)
     if (known["name"] == series_name) return;
@@ -78,6 +89,7 @@ Chart SeriesData::chart(const char* x_title, const char* y_title, bool log_x, bo
   set_signal(c.spec, "x_title", x_title);
   set_signal(c.spec, "y_title", y_title);
   set_signal(c.spec, "join", join);
+  set_signal(c.spec, "label_width", label_width(series));
   for (Json& scale : c.spec["scales"])  // Vega warns of a scale over a set without rows
     if (lines.empty() && scale["domain"].contains("fields")) {
       Json& fields = scale["domain"]["fields"];

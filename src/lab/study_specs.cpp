@@ -5,7 +5,8 @@ namespace isobath {
 const char* const kSeries = R"json({
   "height": 340, "padding": 2, "autosize": {"type": "fit", "contains": "padding"},
   "signals": [{"name": "x_title", "value": ""}, {"name": "y_title", "value": ""}, {"name": "x_format", "value": ".2s"},
-    {"name": "y_format", "value": ".3f"}, {"name": "join", "value": true}],
+    {"name": "y_format", "value": ".3f"}, {"name": "join", "value": true},
+    {"name": "label_width", "value": 100}],
   "scales": [
     {"name": "x", "type": "linear", "domain": {"fields": [{"data": "points", "field": "x"}, {"data": "lines",
      "field": "x"}]}, "range": "width", "zero": false, "nice": false, "padding": 14},
@@ -21,8 +22,8 @@ const char* const kSeries = R"json({
      "tickCount": 7, "labelPadding": 6, "titlePadding": 10, "encode": {"labels": {"update": {"text": {"signal":
      "replace(format(datum.value, y_format), 'e+', 'e')"}}}}}
   ],
-  "legends": [{"fill": "color", "symbolType": "circle", "orient": "top", "direction": "horizontal", "columns": 4,
-    "title": null}],
+  "legends": [{"fill": "color", "symbolType": "circle", "orient": "top", "direction": "horizontal", "columns":
+    {"signal": "clamp(floor(width / label_width), 1, 4)"}, "labelLimit": 400, "title": null}],
   "marks": [
     {"type": "group", "from": {"facet": {"name": "curve", "data": "lines", "groupby": "series"}},
      "encode": {"update": {"width": {"signal": "width"}, "height": {"signal": "height"}}},

@@ -290,6 +290,18 @@ TEST(Curves, HaveRoomForTwelveModels) {
   EXPECT_EQ(set_of(figure(figures, "learning-curves"), "series").size(), 12u);
 }
 
+// Labels beside each other must neither be cut nor run out of the figure.
+TEST(Curves, LongNamesHaveRoomInTheLegend) {
+  const auto width = [](const std::string& variant) {
+    const std::vector<Json> records{record({.variant = variant})};
+    const Figure f = figure(study_figures(summarize(records)), "learning-curves");
+    for (const Json& signal : f.chart.spec["signals"])
+      if (signal["name"] == "label_width") return signal["value"].get<double>();
+    return 0.0;
+  };
+  EXPECT_GT(width("all but the first, 930k"), width("dense") + 5 * 18);
+}
+
 // Twenty ms a step, but ten minutes by the clock: it was paused.
 TEST(Summary, TimeIsTheMedianStepsTimesSteps) {
   const HtmlTable table = summary_table(summarize({record({.variant = "dense"})}));
