@@ -48,12 +48,6 @@ Figure loss_against_flops(const Recipes& tried) {
   return figure;
 }
 
-// Whether evaluations during the run read fewer windows than the one at its end.
-bool read_parts(const Json& record) {
-  const int64_t part = record["changed"].value("train", Json::object()).value("eval_windows", int64_t(0));
-  return part > 0 && part < record["top_k"]["windows"];
-}
-
 constexpr size_t kMostCurves = 12;  // as many colours
 
 // Models whose curves a figure has room for, in their order: of too many those that did best of a grid, and the first.
@@ -71,19 +65,18 @@ std::string room_note(const Recipes& shown, const Recipes& all) {
 
 Figure learning_curves_of(const Recipes& all) {
   const Recipes shown = with_room(all);
-  Figure figure{
-      "learning-curves",
-      "Learning curves",
-      "Validation loss by top-k against training FLOPs, mean of the seeds. Where evaluations during a run read "
-      "a part of the text, its last one, of the whole, is left out." +
-          room_note(shown, all),
-      {}};
+  Figure figure{"learning-curves",
+                "Learning curves",
+                "Validation loss by top-k against training FLOPs, mean of the seeds. The evaluation at the end is left "
+                "out: it is of the whole text, those during a run may be of a part." +
+                    room_note(shown, all),
+                {}};
   SeriesData data;
   data.table.head = {"model", "training FLOPs", "validation loss"};
   for (const RecipeSummary& r : shown) {
     const std::string series = row_label(all, r);
     const Json& first = (*r.first)["curve"]["validation"];
-    const size_t points = first.size() - (first.size() > 1 && read_parts(*r.first) ? 1 : 0);
+    const size_t points = first.size() > 1 ? first.size() - 1 : first.size();
     for (size_t p = 0; p < points; p++) {
       std::vector<double> losses;
       for (const Json* run : r.runs)

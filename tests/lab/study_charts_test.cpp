@@ -290,6 +290,17 @@ TEST(Curves, HaveRoomForTwelveModels) {
   EXPECT_EQ(set_of(figure(figures, "learning-curves"), "series").size(), 12u);
 }
 
+// A record does not tell how much of the text the evaluations before the last one read.
+TEST(Curves, TheEvaluationAtTheEndIsNotOnThem) {
+  std::vector<Json> records{record({.variant = "many"}), record({.variant = "one"})};
+  records[0]["curve"]["validation"] =
+      Json::array({Json::array({1e11, 2.5}), Json::array({5e11, 2.2}), Json::array({1e12, 1.8})});
+  const Figure f = figure(study_figures(summarize(records)), "learning-curves");
+  ASSERT_EQ(set_of(f, "points").size(), 3u);
+  EXPECT_EQ(set_of(f, "points")[1]["y"], 2.2);
+  EXPECT_EQ(set_of(f, "points")[2]["series"], "one") << "which is all that there is of it";
+}
+
 // Labels beside each other must neither be cut nor run out of the figure.
 TEST(Curves, LongNamesHaveRoomInTheLegend) {
   const auto width = [](const std::string& variant) {
