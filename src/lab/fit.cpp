@@ -106,7 +106,9 @@ std::optional<Fitted> fit_points(std::span<const IsoFlopPoint> points, const Fit
   if (sizes.size() < 3) return {};
   const Parabola parabola(x);
   const Parabola::Fit fit = parabola.fit(y);
-  if (!fit.turns) return {};
+  constexpr double kInSight = 4.6;  // log 100
+  const auto [least, most] = std::minmax_element(x.begin(), x.end());
+  if (!fit.turns || fit.x < *least - kInSight || fit.x > *most + kInSight) return {};
   Fitted fitted;
   IsoFlopFit& r = fitted.result;
   r.mean_x = parabola.mean();

@@ -37,7 +37,8 @@ struct IsoFlopFit {
   double at(double size) const;
 };
 
-// None for fewer than three sizes, and where the points do not turn upwards (p2 <= 0): no best size is in sight.
+// None for fewer than three sizes, and where no best size is in sight: the points do not turn upwards (p2 <= 0), or
+// would only a hundredfold outside of them.
 std::optional<IsoFlopFit> fit_isoflop(std::span<const IsoFlopPoint> points, const FitOptions& options = {});
 
 struct BudgetPoints {

@@ -42,6 +42,11 @@ TEST(IsoFlop, refuses_what_has_no_lowest_point) {
   EXPECT_FALSE(fit_isoflop({}));
   EXPECT_FALSE(fit_isoflop(std::vector<IsoFlopPoint>{{1e6, 1}, {2e6, 0.9}, {2e6, 0.91}}));
   EXPECT_FALSE(fit_isoflop(std::vector<IsoFlopPoint>{{1e6, 1}, {2e6, 1.2}, {4e6, 1}}));
+  std::vector<IsoFlopPoint> nearly_straight;  // turns at z = 12500, which no number of parameters is
+  for (int i = -3; i <= 3; i++) nearly_straight.push_back({std::exp(14 + i), 3 - 0.25 * i + 1e-5 * i * i});
+  EXPECT_FALSE(fit_isoflop(nearly_straight));
+  EXPECT_TRUE(fit_isoflop(points(4e5 / 90, 0, 1)));
+  EXPECT_FALSE(fit_isoflop(points(4e5 / 110, 0, 1)));
   const auto three = fit_isoflop(std::vector<IsoFlopPoint>{{1e6, 1}, {2e6, 0.9}, {4e6, 1}});
   ASSERT_TRUE(three);
   EXPECT_NEAR(three->best_size, 2e6, 1);
