@@ -130,6 +130,23 @@ std::vector<RecipeSummary> summarize(const std::vector<Json>& records) {
   return recipes;
 }
 
+namespace {
+
+// By the seeds that both have: later seeds are often those of the value that did best with the first one alone.
+bool did_better(const RecipeSummary& a, const RecipeSummary& b) {
+  double sum = 0;
+  bool share_seeds = false;
+  for (const Json* x : a.runs)
+    for (const Json* y : b.runs) {
+      if ((*x)["seed"] != (*y)["seed"]) continue;
+      sum += (*x)["top_k"]["loss"].get<double>() - (*y)["top_k"]["loss"].get<double>();
+      share_seeds = true;
+    }
+  return share_seeds ? sum < 0 : a.top_k.mean < b.top_k.mean;
+}
+
+}  // namespace
+
 std::vector<RecipeSummary> best_of_grid(const std::vector<RecipeSummary>& recipes) {
   // A size by its name, where it has one: values of the grid may differ by some weights (routing.every).
   const auto key_of = [](const RecipeSummary& r) {
@@ -145,7 +162,7 @@ std::vector<RecipeSummary> best_of_grid(const std::vector<RecipeSummary>& recipe
   for (const RecipeSummary& r : recipes) {
     Best& b = best[key_of(r)];
     b.of_grid = b.of_grid || !r.first->value("grid", Json::object()).empty();
-    if (b.recipe == nullptr || r.top_k.mean < b.recipe->top_k.mean) b.recipe = &r;
+    if (b.recipe == nullptr || did_better(r, *b.recipe)) b.recipe = &r;
   }
   std::vector<RecipeSummary> kept;
   for (const RecipeSummary& r : recipes)

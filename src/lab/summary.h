@@ -30,7 +30,8 @@ struct RecipeSummary {
 std::vector<RecipeSummary> summarize(const std::vector<nlohmann::json>& records);
 
 // Where studies have a [grid] (of learning rates, say): of each text, variant, size and budget the recipe of the lowest
-// mean loss, with all its seeds. Models of no grid as they are. A figure of one point per model is of these.
+// mean loss over the seeds that recipes share, with all its seeds. Models of no grid as they are. A figure of one point
+// per model is of these.
 std::vector<RecipeSummary> best_of_grid(const std::vector<RecipeSummary>& recipes);
 
 // Steps times the median step.

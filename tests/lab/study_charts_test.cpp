@@ -87,7 +87,7 @@ TEST(StudyFigures, CurvesOfSizesTakeTheBestOfAGrid) {
   std::vector<Json> records = grid_of_rates();
   Json again = records[6];  // dense, s, the best rate
   again["seed"] = 2;
-  again["top_k"]["loss"] = again["top_k"]["loss"].get<double>() + 0.01;
+  again["top_k"]["loss"] = again["top_k"]["loss"].get<double>() + 0.7;  // above other rates with their one seed
   records.push_back(again);
   const Recipes recipes = summarize(records);
   const Figure f = loss_against_parameters(recipes);
@@ -95,7 +95,7 @@ TEST(StudyFigures, CurvesOfSizesTakeTheBestOfAGrid) {
   EXPECT_NE(f.note.find("learning_rate"), std::string::npos) << "says what was left out";
   const Json& first = set_of(f, "points")[0];
   EXPECT_EQ(first["series"], "dense at 1e12");
-  EXPECT_NEAR(first["high"].get<double>() - first["low"].get<double>(), 0.01, 1e-9) << "both seeds of the best rate";
+  EXPECT_NEAR(first["high"].get<double>() - first["low"].get<double>(), 0.7, 1e-9) << "both seeds of the best rate";
   const Figure flops = figure(study_figures(recipes), "loss-flops-per-pass");
   EXPECT_EQ(set_of(flops, "points").size(), 20u);
   EXPECT_NE(flops.note.find("learning_rate"), std::string::npos);
