@@ -24,7 +24,7 @@ constexpr const char* kFooter =
     "  isobath bench generate --weights int8 --batch 1\n"
     "  isobath bench generate --batch 64 --kv bf16 --json\n"
     "  isobath bench generate --batch 1 --speculate 3     with drafts without the routed blocks, in turns\n"
-    "  isobath bench generate --model runs/tiny --batch 1    the weights of a folder, alone\n"
+    "  isobath bench generate --model runs/tiny --batch 1 --context 128    the weights of a folder, alone\n"
     "Weights are random; the routed blocks choose at random, 12.5% of the tokens, as router = random does. Dense and\n"
     "Mixture-of-Depths passes take turns. The memory bound is the time that reading the weights of the blocks that "
     "ran,\n"
@@ -78,8 +78,9 @@ void add_bench_generate(CLI::App& bench, Run& run) {
   auto a = std::make_shared<Arguments>();
   CLI::App* command = bench.add_subcommand("generate", "Writing text, dense and Mixture-of-Depths, in one run");
   command->footer(kFooter);
-  command->add_option("--model", a->model,
-                      "run, checkpoint or model folder: its model is timed, rather than a pair of the sizes given");
+  CLI::Option* model =
+      command->add_option("--model", a->model,
+                          "run, checkpoint or model folder: its model is timed, rather than a pair of the sizes given");
   a->flags.add(*command, {"model", "routing"}, defaults());
   command->add_option("--context", a->context, "tokens of a sequence at the end")
       ->check(CLI::PositiveNumber)
@@ -89,7 +90,8 @@ void add_bench_generate(CLI::App& bench, Run& run) {
       ->capture_default_str();
   command->add_option("--vocab-size", a->vocab_size, "entries of the vocabulary, 257 or more")
       ->check(CLI::Range(int64_t{257}, int64_t{1} << 30))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->excludes(model);
   command->add_option("--batch", a->batches, "sequences at once; one or more numbers")->capture_default_str();
   command
       ->add_option("--speculate", a->speculate,

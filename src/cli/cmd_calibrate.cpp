@@ -69,6 +69,11 @@ void require_rule(const ModelConfig& config, const std::string& model) {
   require(config.routed_blocks() > 0 || config.experts_choose(), "{} {}; there is no rule to calibrate", model,
           config.has_experts() ? by_tokens : "is a dense model");
   require(config.has_causal_rule(), "{} has no causal rule to calibrate: {}", model, config.why_no_causal_rule());
+  require(
+      config.routing.annealed == 1,
+      "{}: its capacity has not yet fallen to what it shall be, so a rule that takes as much now would take too much "
+      "then; train it first (isobath train --from {} --capacity-anneal 0.5), then calibrate",
+      model, model);
 }
 
 // The same model with offsets of 0, or the ones it has.

@@ -61,7 +61,8 @@ void print_statistics(const LoadedModel& loaded, const Trace& trace) {
   }
   std::printf("\nSpearman's rank correlation of %s over %lld tokens, with the entropy of the next token: %s\n", depth,
               static_cast<long long>(trace.tokens()), text_of(entropy).c_str());
-  std::printf("  with the loss there: %s\n", text_of(depth_and_loss(trace)).c_str());
+  if (const RankCorrelation loss = depth_and_loss(trace); std::isfinite(loss.value))  // too few tokens have one
+    std::printf("  with the loss there: %s\n", text_of(loss).c_str());
   if (const std::vector<TokenDepth> tokens = tokens_by_depth(trace); !tokens.empty())
     std::printf("\nthe deepest and the least deep tokens, of those that occur ten times\n%s\n",
                 table_text(depth_table(tokens, loaded.tokenizer, kEnds)).c_str());

@@ -48,8 +48,13 @@ int run_upcycle(const Arguments& a) {
   const std::unique_ptr<Model> model = upcycle(*loaded.model, options.model.routing, a.seed);
   save_model(out.part(), *model, loaded.tokenizer);
   out.appear();
-  std::printf("%s\nupcycled: %s\ntrain it with: isobath train --from %s --capacity-anneal 0.5 --path TEXT --steps N\n",
-              routing_text(model->config()).c_str(), a.out.c_str(), a.out.c_str());
+  ModelConfig end = model->config();
+  end.routing.annealed = 1;
+  bool falls = false;
+  for (int64_t block = 0; block < end.num_hidden_layers; block++) falls = falls || end.capacity(block) < 1;
+  std::printf("%s\nupcycled: %s\ntrain it with: isobath train --from %s%s --path TEXT --steps N\n",
+              routing_text(model->config()).c_str(), a.out.c_str(), a.out.c_str(),
+              falls ? " --capacity-anneal 0.5" : "");
   return 0;
 }
 

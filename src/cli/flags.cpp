@@ -129,7 +129,12 @@ RunConfig given_options(const std::string& file, const OptionFlags& flags) {
     take_architecture(taken, config.train.from);
     config = over(taken);
   }
-  check_unused(config);
+  try {
+    check_unused(config);
+  } catch (const Error& error) {
+    if (config.train.from.empty()) throw;
+    fail("with what {} holds: {}", config.train.from, error.what());
+  }
   return config;
 }
 

@@ -53,8 +53,9 @@ GenerationBench::GenerationBench(const std::string& folder, const GenerationSetu
   LoadedModel loaded = load_for_generation(folder);
   model_ = std::move(loaded.model);
   require(config().max_position_embeddings >= 2 * setup.context,
-          "{} has a context of {}, expected twice --context, {}: sequences that wait for others write beyond it",
-          folder, config().max_position_embeddings, 2 * setup.context);
+          "{} has a context of {}, expected twice --context, {}: sequences that wait for others write beyond it; set "
+          "--context {} or less",
+          folder, config().max_position_embeddings, 2 * setup.context, config().max_position_embeddings / 2);
   make_engine(loaded.tokenizer);
   pack_ms_ = ms_since(start);
   forget_packed_weights(*model_);

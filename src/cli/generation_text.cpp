@@ -71,7 +71,7 @@ std::string text_of(const GenerationReport& r) {
                       pair.speed_ratio(), pair.bytes_ratio(), pair.speed_ratio() / pair.bytes_ratio());
     if (pair.drafting) text += drafting_line(pair, r.setup.speculate);
   }
-  if (r.setup.speculate > 0)
+  if (r.setup.speculate > 0 && r.pairs.front().mod)
     text += "random weights say what a round costs, not how many drafts of a trained model stand\n";
   return text;
 }

@@ -140,7 +140,7 @@ std::optional<double> causal_agreement(const Json& top_k) {
 Json make_record(const Study& study, const PlannedRun& run, const fs::path& metrics, const RunMeasure& measure) {
   const Told told = read_metrics(metrics);
   if (!told.done || told.steps.empty() || told.evaluations.empty())
-    fail_work("{}: the run did not end", metrics.string());
+    fail_work("{}: the run did not end, or the file is damaged", metrics.string());
   const Json &last = told.steps.back(), &evaluation = told.evaluations.back();
   Json record{{"format", kFormat},
               {"run", run.name},
@@ -187,9 +187,17 @@ Json record_of_run(const fs::path& folder) {
   run.variant = fs::weakly_canonical(folder).filename().string();
   run.recipe = run.variant;
   run.grid = Json::object();
-  Json record = make_record(study, run, folder / "metrics.jsonl", {.peak = {}, .corpus = 0, .memory_bytes = 0});
-  record["budget"] = record["flops"];
-  return record;
+  const fs::path metrics = folder / "metrics.jsonl";
+  try {
+    Json record = make_record(study, run, metrics, {.peak = {}, .corpus = 0, .memory_bytes = 0});
+    record["budget"] = record["flops"];
+    record["corpus"] = "";  // nobody noted it
+    for (const char* evaluation : {"top_k", "causal"})
+      if (const auto found = record.find(evaluation); found != record.end()) found->at("loss").get<double>();
+    return record;
+  } catch (const Json::exception& error) {
+    fail_work("{}: damaged: {}", metrics.string(), error.what());
+  }
 }
 
 std::optional<RunProgress> progress_of(const fs::path& metrics) {

@@ -149,7 +149,6 @@ PlannedRun plan_run(const RunConfig& config, const Tokenizer& tokenizer) {
   if (recipe.contains("train")) recipe["train"].erase("seed");
   run.recipe = hash_name(recipe);
   RunConfig full = config;
-  check_unused(full.model);
   if (full.data.path.empty()) full.data.path = "text";  // a plan needs none
   full = resolved(full, tokenizer);
   const double T = double(full.data.context);
@@ -193,7 +192,9 @@ std::vector<PlannedRun> plan_study(const Study& study, const Tokenizer& tokenize
   std::set<std::string> names;
   const auto add = [&](const Points& points, double budget, uint64_t seed) {
     try {
-      PlannedRun run = plan_run(planner.config(points, budget, seed), tokenizer);
+      const RunConfig config = planner.config(points, budget, seed);
+      check_unused(config);
+      PlannedRun run = plan_run(config, tokenizer);
       name_points(run, study, points);
       if (names.insert(run.name).second) runs.push_back(std::move(run));
     } catch (const Error& error) {

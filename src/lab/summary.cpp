@@ -98,7 +98,8 @@ std::string spread_text(const SeedSpread& s, int digits) {
 
 std::vector<RecipeSummary> summarize(const std::vector<Json>& records) {
   std::set<std::string> texts;
-  for (const Json& record : records) texts.insert(corpus_of(record));
+  for (const Json& record : records)
+    if (const std::string text = corpus_of(record); !text.empty()) texts.insert(text);
   std::vector<RecipeSummary> recipes;
   for (const Json& record : records) {
     const std::string recipe = record["recipe"];
@@ -106,7 +107,8 @@ std::vector<RecipeSummary> summarize(const std::vector<Json>& records) {
       return r.recipe == recipe && corpus_of(*r.first) == corpus_of(record);
     });
     if (at == recipes.end()) {
-      const std::string text = texts.size() > 1 ? "text " + corpus_of(record).substr(0, 4) : "";
+      const std::string corpus = corpus_of(record);
+      const std::string text = texts.size() > 1 && !corpus.empty() ? "text " + corpus.substr(0, 4) : "";
       recipes.push_back({.recipe = recipe,
                          .label = label_of(record) + (text.empty() ? "" : ", " + text),
                          .text = text,

@@ -38,7 +38,8 @@ void resolve(ModelConfig& c, int64_t T) {
   const double D = double(c.hidden_size), mlps = double(std::max<int64_t>(1, c.experts.experts)),
                weights = double(c.num_hidden_layers) * D * (4 * D + mlps * 3 * double(c.intermediate_size));
   require(weights < 0x1p44, "the blocks would have {:.2g} weights, expected less than {:.2g}", weights, 0x1p44);
-  require(T <= c.max_position_embeddings, "context = {} is longer than max_position_embeddings = {}", T,
+  require(T <= c.max_position_embeddings,
+          "context = {} is longer than max_position_embeddings = {}; set a context of at most that", T,
           c.max_position_embeddings);
   require(c.rms_norm_eps > 0, "model.rms_norm_eps is {}, expected above 0", c.rms_norm_eps);
   require(c.rope_theta > 0, "model.rope_theta is {}, expected above 0", c.rope_theta);

@@ -66,7 +66,8 @@ void check_experts(const ModelConfig& c) {
   require(e.balance_weight >= 0, "experts.experts_balance_weight is {}, expected 0 or more", e.balance_weight);
   require(e.aux_weight >= 0, "experts.experts_aux_weight is {}, expected 0 or more", e.aux_weight);
   if (e.experts == 0) return check_without(e);
-  require(e.outputs() > 1, "one expert takes every row with weight 1, which is the plain MLP; set experts = 0 or more");
+  require(e.outputs() > 1,
+          "one expert takes every row with weight 1, which is the plain MLP; set experts = 0, or 2 and more");
   e.choice == Choice::kToken ? check_token(c) : check_expert(e);
 }
 

@@ -8,11 +8,10 @@ namespace {
 void check_router(const ModelConfig& c) {
   const RoutingConfig& r = c.routing;
   const RoutingConfig none;
-  require(
-      r.blocks.empty() || r.every == none.every,
-      "routing.every = {} and routing.blocks are both given, and the list of blocks says which; leave every out, or "
-      "the list",
-      r.every);
+  require(r.blocks.empty() || r.every == none.every,
+          "routing.every = {} and routing.blocks are both given, and the list of blocks says which; set every = {}, "
+          "or leave the list out",
+          r.every, none.every);
   require(r.router_seed == none.router_seed || r.router == Router::kRandom,
           "routing.router_seed = {} with router = {}, which draws nothing; set router = random, or router_seed = 0",
           r.router_seed, name_of(r.router));
@@ -76,7 +75,7 @@ void check_rows_of_experts(const ExpertsConfig& e) {
           "experts.experts_balance_weight = {} with experts_choice = expert, where every expert takes as many rows "
           "anyway; set experts_choice = token, or experts_balance_weight = {}",
           e.balance_weight, none.balance_weight);
-  require(e.per_token <= e.experts || e.capacity > 0,
+  require(e.per_token <= e.experts || e.capacity > 0 || e.experts < 2,
           "experts.experts_per_token = {} of {} experts with experts_choice = expert: each takes every row from {} on; "
           "set experts_per_token = {}, or less",
           e.per_token, e.experts, e.experts, e.experts);

@@ -180,8 +180,8 @@ void check_ranges(const RunConfig& c) {
   require(t.final_rate >= 0 && t.final_rate <= 1, "train.final_rate is {}, expected a share from 0 to 1", t.final_rate);
   require(t.beta1 >= 0 && t.beta1 < 1 && t.beta2 >= 0 && t.beta2 < 1,
           "train.beta1 = {} and beta2 = {}, expected at least 0 and below 1", t.beta1, t.beta2);
-  require(t.weight_decay >= 0 && t.clip >= 0, "train.weight_decay = {} and clip = {}, expected 0 or more",
-          t.weight_decay, t.clip);
+  require(t.weight_decay >= 0, "train.weight_decay is {}, expected 0 or more", t.weight_decay);
+  require(t.clip >= 0, "train.clip is {}, expected 0 or more", t.clip);
   require(t.capacity_anneal >= 0 && t.capacity_anneal <= double(int64_t{1} << 40),
           "train.capacity_anneal is {}, expected 0 or more: steps, or a share of the run below 1", t.capacity_anneal);
   require(t.keep >= 1, "train.keep is {}, expected 1 or more", t.keep);

@@ -10,6 +10,10 @@ namespace isobath {
 std::unique_ptr<Model> upcycle(const Model& dense, RoutingConfig routing, uint64_t seed) {
   require(dense.config().routed_blocks() == 0, "upcycle: the model is routed already; expected a dense one");
   require(routing.topology != Topology::kDense, "upcycle: topology = dense routes nothing; set topology = joint");
+  require(
+      routing.choice == Choice::kExpert,
+      "upcycle: choice = token multiplies by a probability, so that no block adds what it added in the dense model; "
+      "set choice = expert");
   require(routing.gate == Gate::kRaw,
           "upcycle: gate = {} does not let a block add what it added in the dense model; set gate = raw",
           name_of(routing.gate));

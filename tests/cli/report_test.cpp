@@ -80,6 +80,14 @@ TEST_F(Report, plain_runs_side_by_side) {
   expect_in(said, "run ");
   expect_in(said, "other ");
   expect_in(read_file(page), "data-name=\"routing-map\"");
+
+  const fs::path metrics = fs::path(dense[3]) / "metrics.jsonl";
+  std::string damaged = read_file(metrics);
+  const size_t loss = damaged.rfind("\"loss\":") + 7;
+  replace_file(metrics, damaged.replace(loss, damaged.find_first_of(",}", loss) - loss, "null"));
+  const Ended ended = run({"report", dense[3], "--out", page});
+  EXPECT_EQ(ended.code, 1);
+  expect_in(ended.error, metrics.string() + ": damaged");
 }
 
 TEST_F(Report, says_what_is_no_study_and_no_run) {

@@ -36,6 +36,19 @@ TEST(Upcycle, of_a_dense_run_evaluates_alike_and_trains_on) {
   expect_in(shut.error, "routing.router_bias = false");
   EXPECT_FALSE(fs::exists(folder));
 
+  const Ended token = run({"upcycle", work.out, "--out", folder, "--choice", "token", "--causal", "none"});
+  EXPECT_EQ(token.code, 2);
+  expect_in(token.error, "set choice = expert");
+
+  // A rule is moved to the capacity that a model ends with, so not on the way there.
+  output_of({"upcycle", work.out, "--out", folder, "--capacity", "0.25"});
+  const Ended early = run({"calibrate", folder, "--path", work.text, "--out", (work.dir / "moved").string()});
+  EXPECT_EQ(early.code, 2);
+  expect_in(early.error, "--capacity-anneal 0.5");
+  fs::remove_all(folder);
+  const std::string whole = output_of({"upcycle", work.out, "--out", folder, "--capacity", "1"});
+  EXPECT_EQ(whole.find("--capacity-anneal"), whole.npos) << "nothing falls: " << whole;
+
   const Ended again = run({"upcycle", out, "--out", (work.dir / "twice").string()});
   EXPECT_EQ(again.code, 2);
   expect_in(again.error, "routed already");

@@ -144,6 +144,8 @@ TEST(Study, what_is_wrong_is_named_with_its_line) {
   wrong(kHead + "[grid]\ntrain.seed = [1]\n", "train.seed is not an option of a study");
   wrong(kHead + "[[variant]]\nname = \"over\"\nrouting.capacity = 2\n",
         "study some-study: over: routing.capacity is 2");
+  wrong(kHead + "[train]\ncapacity_anneal = 0.5\n[grid]\nrouting.capacity = [0.5, 1.0]\n",
+        "train.capacity_anneal = 0.5 lets capacity fall from 1");
 }
 
 TEST(Study, a_run_is_written_as_a_config_that_reads_back) {

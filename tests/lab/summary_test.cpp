@@ -67,6 +67,8 @@ TEST(Summary, TheSameRecipeOnAnotherTextIsAnotherModel) {
   EXPECT_EQ(cell(table, "against first", 2), "-") << "the first of its text";
   EXPECT_EQ(cell(table, "against first", 3), "-1.0000");
   EXPECT_EQ(summarize({records[0]})[0].label, "dense") << "one text needs no name";
+  records[4]["corpus"] = "";  // a plain run notes none
+  EXPECT_EQ(summarize({records[0], records[4]})[1].label, "joint");
 }
 
 TEST(Summary, AgreementIsTheMeanOverSectionsAndSeeds) {

@@ -45,7 +45,7 @@ struct Unused {
 };
 
 const std::vector<Unused> kRouting{
-    {"routing.every = 3 and routing.blocks", "leave every out",
+    {"routing.every = 3 and routing.blocks", "set every = 2, or leave the list out",
      [](auto& c) {
        c.routing.every = 3;
        c.routing.blocks = {1, 2};

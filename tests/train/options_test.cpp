@@ -240,7 +240,7 @@ TEST(CheckOptions, ranges) {
   wrong("train.final_rate is -1", [](auto& c) { c.train.final_rate = -1; });
   wrong("beta2 = 1", [](auto& c) { c.train.beta2 = 1; });
   wrong("beta1 = -0.1", [](auto& c) { c.train.beta1 = -0.1; });
-  wrong("clip = -1", [](auto& c) { c.train.clip = -1; });
+  wrong("train.clip is -1", [](auto& c) { c.train.clip = -1; });
   wrong("train.capacity_anneal is -1", [](auto& c) { c.train.capacity_anneal = -1; });
   wrong("train.keep is 0", [](auto& c) { c.train.keep = 0; });
   wrong("must be 0 or more", [](auto& c) { c.train.save_every = -1; });
