@@ -70,6 +70,12 @@ TEST_F(Printed, generation_with_its_statistics) {
   EXPECT_EQ(s["kv_by_section"][0]["used_bytes"], dense / 4) << "the first block is dense";
 }
 
+TEST_F(Printed, no_prompt_of_a_request_that_is_refused) {
+  const Ended ended = run({"generate", run_.string(), "--prompt", "the", "--max-tokens", "0"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(ended.out, "");
+}
+
 TEST_F(Printed, speculation_of_each_text_and_of_all) {
   const Arguments plain{"generate",      run_.string(), "--prompt",     "the", "--prompt",    "a",
                         "--temperature", "0",           "--max-tokens", "20",  "--ignore-eos"};
