@@ -86,7 +86,8 @@ Figure training_memory(const Recipes& all) {
       "Memory of training",
       "What the model and its training take, as `isobath plan` counts it: weights, gradients and both moments, "
       "packed copies of the weights for the products, and the activations of one micro-batch, nothing of which "
-      "is computed twice. Of it, activations are what routing saves. Text and program come on top.",
+      "is computed twice (the defaults of `recompute` and `pack`, which records do not hold). Of it, activations are "
+      "what routing saves. Text and program come on top.",
       {}};
   std::map<std::string, const RecipeSummary*> plans;  // the first of each
   std::map<std::string, int> named;                   // plans by the short label
