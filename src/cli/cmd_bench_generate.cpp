@@ -15,7 +15,7 @@ struct Arguments {
   std::vector<int64_t> batches{1, 4, 16, 64};
   std::string model;
   std::string weights, kv = "f32";
-  bool json = false, check = false;
+  bool json = false, check = false, profile = false;
 };
 
 constexpr const char* kFooter =
@@ -23,6 +23,7 @@ constexpr const char* kFooter =
     "  isobath bench generate                             width 768, 16 blocks, batches of 1, 4, 16 and 64\n"
     "  isobath bench generate --weights int8 --batch 1\n"
     "  isobath bench generate --batch 64 --kv bf16 --json\n"
+    "  isobath bench generate --batch 1 --profile         and where the time of a pass goes\n"
     "  isobath bench generate --batch 1 --speculate 3     with drafts without the routed blocks, in turns\n"
     "  isobath bench generate --model runs/tiny --batch 1 --context 128    the weights of a folder, alone\n"
     "Weights are random; the routed blocks choose at random, 12.5% of the tokens, as router = random does. Dense and\n"
@@ -65,8 +66,8 @@ GenerationSetup setup_of(const Arguments& a) {
 
 int run_generate(const Arguments& a) {
   const GenerationReport report = bench_generation(setup_of(a), a.batches, a.model);
-  nlohmann::json json = to_json(report);
-  std::string text = text_of(report);
+  nlohmann::json json = to_json(report, a.profile);
+  std::string text = text_of(report, a.profile);
   add_goals(text, json, goals_of(report));
   std::printf("%s%s", a.json ? json.dump(2).c_str() : text.c_str(), a.json ? "\n" : "");
   return a.check ? check_code(json) : 0;
@@ -100,6 +101,7 @@ void add_bench_generate(CLI::App& bench, Run& run) {
       ->capture_default_str();
   add_formats(*command, a->weights, a->kv);
   add_threads(*command);
+  command->add_flag("--profile", a->profile, "where the time of each model's quickest pass goes, op by op");
   command->add_flag("--check", a->check, "exit with 1 unless the goals hold, with 2 if there are none for this size");
   command->add_flag("--json", a->json, "print a JSON object");
   command->callback([a, &run] { run = [a] { return run_generate(*a); }; });

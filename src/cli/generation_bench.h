@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/machine.h"
+#include "cli/op_profile.h"
 #include "cli/pair_bench.h"
 #include "generate/engine.h"
 #include "generate/load.h"
@@ -30,6 +31,9 @@ struct GenerationSetup {
 struct GenerationTimes {
   int64_t batch = 0;
   std::vector<double> pass_ms = {}, pass_bytes = {}, pass_tokens = {};
+  // Of a window of passes each: the rate of its quickest tenth over the speed of memory, measured before and after it.
+  std::vector<double> bound_shares = {};
+  OpProfile profile = {};  // of the pass with the most bytes a second
   Speculation speculation = {};
   double first_token_ms = 0, prompt_tokens_per_s = 0;  // of all prompts of the batch: until the last one's first token
   double routed_share = 1;                             // of rows, in routed blocks
@@ -38,11 +42,11 @@ struct GenerationTimes {
   double mean_bytes() const;
   double mean_tokens() const;  // drawn in a pass, of all sequences
   // A pass that others did not disturb: passes differ in bytes, so the rate of the quickest tenth is taken, at the
-  // mean.
-  double quick_bytes_per_ms() const;
+  // mean. Of all passes, or of those from `first` on.
+  double quick_bytes_per_ms(size_t first = 0) const;
   double quick_ms() const { return mean_bytes() / quick_bytes_per_ms(); }
   double tokens_per_s() const { return 1e3 * mean_tokens() / quick_ms(); }
-  double bound_share(double read_gb_s) const { return quick_bytes_per_ms() / (read_gb_s * 1e6); }
+  double bound_share() const { return median(bound_shares); }
 };
 
 // Engine and model; packs when it is made.
@@ -53,6 +57,7 @@ class GenerationBench {
   GenerationBench(const std::string& folder, const GenerationSetup& setup);
   void start(int64_t batch);  // reads the prompts
   void pass();
+  void end_window(double read_gb_s);
   bool behind(int64_t tokens) const;  // whether fewer were drawn, by the sequence on average
   void end();
   const GenerationTimes& times() const { return times_; }
@@ -66,7 +71,8 @@ class GenerationBench {
   void make_engine(const Tokenizer& tokenizer);
   GenerationSetup setup_;
   std::unique_ptr<Model> model_;
-  double pack_ms_ = 0;
+  double pack_ms_ = 0, most_bytes_per_ms_ = 0;
+  size_t window_ = 0;  // its first pass
   std::unique_ptr<Engine> engine_;
   std::vector<int64_t> ids_;
   GenerationTimes times_;
@@ -97,7 +103,8 @@ struct GenerationReport {
 GenerationReport bench_generation(const GenerationSetup& setup, const std::vector<int64_t>& batches,
                                   const std::string& folder = "");
 std::vector<Goal> goals_of(const GenerationReport& report);
-std::string text_of(const GenerationReport& report);
-nlohmann::json to_json(const GenerationReport& report);
+// With `profile`, also where the time of the quickest pass of each model went.
+std::string text_of(const GenerationReport& report, bool profile);
+nlohmann::json to_json(const GenerationReport& report, bool profile);
 
 }  // namespace isobath::cli

@@ -6,12 +6,24 @@
 namespace isobath::cli {
 namespace {
 
-std::vector<std::string> row(const char* name, const GenerationTimes& t, const GenerationReport& r) {
-  return {fmt::format("{}, batch {}", name, t.batch),
+// Name and times of each model of the pair.
+std::vector<std::pair<std::string, const GenerationTimes*>> timed(const GenerationPair& pair) {
+  std::vector<std::pair<std::string, const GenerationTimes*>> all;
+  const auto add = [&](const char* name, const GenerationTimes& t) {
+    all.emplace_back(fmt::format("{}, batch {}", name, t.batch), &t);
+  };
+  add(pair.mod ? "dense" : "model", pair.dense);
+  if (pair.mod) add("MoD", *pair.mod);
+  if (pair.drafting) add("MoD drafting", *pair.drafting);
+  return all;
+}
+
+std::vector<std::string> row(const std::string& name, const GenerationTimes& t, const GenerationReport& r) {
+  return {name,
           with_letter(t.tokens_per_s()),
           fmt::format("{:.2f}", t.quick_ms()),
           fmt::format("{:.2f}", median(t.pass_ms)),
-          fmt::format("{:.1f}%", 100 * t.bound_share(r.peak.read_gb_s)),
+          spread(t.bound_shares, 1, 100) + "%",
           with_letter(t.prompt_tokens_per_s),
           fmt::format("{:.0f}", t.first_token_ms),
           fmt::format("{:.1f}%", 100 * t.routed_share),
@@ -29,40 +41,42 @@ std::string drafting_line(const GenerationPair& pair, int64_t drafts) {
       s.mean_accepted(), 100 * s.accepted_share(), double(1 + drafts) / passes);
 }
 
-nlohmann::json times_json(const GenerationTimes& t, const GenerationReport& r) {
-  return {{"tokens_per_s", t.tokens_per_s()},
-          {"quick_ms", t.quick_ms()},
-          {"pass_ms", t.pass_ms},
-          {"pass_bytes", t.pass_bytes},
-          {"bound_share", t.bound_share(r.peak.read_gb_s)},
-          {"prompt_tokens_per_s", t.prompt_tokens_per_s},
-          {"first_token_ms", t.first_token_ms},
-          {"routed_share", t.routed_share},
-          {"kv_used_bytes", t.kv_used_bytes},
-          {"kv_held_bytes", t.kv_held_bytes},
-          {"kv_dense_bytes", t.kv_dense_bytes}};
+nlohmann::json times_json(const GenerationTimes& t, const GenerationReport& r, bool profile) {
+  nlohmann::json json{{"tokens_per_s", t.tokens_per_s()},
+                      {"quick_ms", t.quick_ms()},
+                      {"pass_ms", t.pass_ms},
+                      {"pass_bytes", t.pass_bytes},
+                      {"bound_share", t.bound_share()},
+                      {"bound_shares", t.bound_shares},
+                      {"prompt_tokens_per_s", t.prompt_tokens_per_s},
+                      {"first_token_ms", t.first_token_ms},
+                      {"routed_share", t.routed_share},
+                      {"kv_used_bytes", t.kv_used_bytes},
+                      {"kv_held_bytes", t.kv_held_bytes},
+                      {"kv_dense_bytes", t.kv_dense_bytes}};
+  if (profile) json["profile"] = to_json(t.profile, r.peak);
+  return json;
 }
 
 }  // namespace
 
-std::string text_of(const GenerationReport& r) {
+std::string text_of(const GenerationReport& r, bool profile) {
   const ModelConfig& m = r.setup.model;
   std::string text = fmt::format("{}, {} threads, {}: {:.0f} GFLOP/s fp32, {:.1f} GB/s reading\n", r.peak.cpu,
                                  r.peak.threads, r.peak.simd, r.peak.fma_gflop_s, r.peak.read_gb_s);
   text += fmt::format(
       "width {}, {} blocks, vocabulary {}: {} weights in {} ({}, packed in {:.0f} ms); keys and values in {}\n"
-      "prompts of {} tokens, then {} passes of each; speeds are those of the passes that others disturbed least\n",
+      "prompts of {} tokens, then {} passes of each; speeds are those of the passes that others disturbed least, the "
+      "shares of\n"
+      "the memory bound those of 16 passes each beside the speed of memory before and after them\n",
       m.hidden_size, m.num_hidden_layers, m.vocab_size, with_letter(double(r.weights)), name_of(r.format),
       bytes_text(double(r.weight_bytes)), r.pack_ms, name_of(r.setup.kv), r.setup.context - r.setup.tokens,
       r.setup.tokens - 1);
   HtmlTable table{{"", "tok/s", "ms", "median ms", "of memory bound", "prompt tok/s", "first token ms", "routed", "KV",
                    "of dense KV"},
                   {}};
-  for (const GenerationPair& pair : r.pairs) {
-    table.rows.push_back(row(pair.mod ? "dense" : "model", pair.dense, r));
-    if (pair.mod) table.rows.push_back(row("MoD", *pair.mod, r));
-    if (pair.drafting) table.rows.push_back(row("MoD drafting", *pair.drafting, r));
-  }
+  for (const GenerationPair& pair : r.pairs)
+    for (const auto& [name, t] : timed(pair)) table.rows.push_back(row(name, *t, r));
   text += table_text(table);
   for (const GenerationPair& pair : r.pairs) {
     if (pair.mod)
@@ -73,10 +87,13 @@ std::string text_of(const GenerationReport& r) {
   }
   if (r.setup.speculate > 0 && r.pairs.front().mod)
     text += "random weights say what a round costs, not how many drafts of a trained model stand\n";
+  for (const GenerationPair& pair : r.pairs)
+    for (const auto& [name, t] : timed(pair))
+      if (profile) text += fmt::format("\n{}, the quickest pass\n{}", name, text_of(t->profile, r.peak, "pass"));
   return text;
 }
 
-nlohmann::json to_json(const GenerationReport& r) {
+nlohmann::json to_json(const GenerationReport& r, bool profile) {
   const ModelConfig& m = r.setup.model;
   nlohmann::json json{{"machine", to_json(r.peak)},
                       {"config",
@@ -93,13 +110,14 @@ nlohmann::json to_json(const GenerationReport& r) {
                       {"pack_ms", r.pack_ms},
                       {"batches", nlohmann::json::array()}};
   for (const GenerationPair& pair : r.pairs) {
-    nlohmann::json batch{{"batch", pair.dense.batch}, {pair.mod ? "dense" : "model", times_json(pair.dense, r)}};
+    nlohmann::json batch{{"batch", pair.dense.batch},
+                         {pair.mod ? "dense" : "model", times_json(pair.dense, r, profile)}};
     if (pair.mod)
-      batch.update({{"mod", times_json(*pair.mod, r)},
+      batch.update({{"mod", times_json(*pair.mod, r, profile)},
                     {"speed_ratio", pair.speed_ratio()},
                     {"bytes_ratio", pair.bytes_ratio()}});
     if (pair.drafting) {
-      batch["drafting"] = times_json(*pair.drafting, r);
+      batch["drafting"] = times_json(*pair.drafting, r, profile);
       batch["drafting"].update({{"drafts", r.setup.speculate},
                                 {"accepted_share", pair.drafting->speculation.accepted_share()},
                                 {"mean_accepted", pair.drafting->speculation.mean_accepted()},

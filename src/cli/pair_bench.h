@@ -71,6 +71,8 @@ int check_code(const nlohmann::json& report);
 inline double most_over_flops(int64_t context) { return context >= 1024 ? 1.03 : 1.05; }
 
 double median(const std::vector<double>& values);
+// "median (least to most)", with so many digits.
+std::string spread(const std::vector<double>& values, int digits, double unit = 1);
 
 std::string text_of(const PairTimes& times);
 nlohmann::json to_json(const MachinePeak& peak);

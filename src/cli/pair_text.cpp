@@ -6,13 +6,14 @@
 #include "cli/pair_bench.h"
 
 namespace isobath::cli {
-namespace {
 
-std::string spread(const std::vector<double>& values, int digits, double unit = 1) {
+std::string spread(const std::vector<double>& values, int digits, double unit) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return fmt::format("{:.{}f} ({:.{}f} to {:.{}f})", unit * median(values), digits, unit * *low, digits, unit * *high,
                      digits);
 }
+
+namespace {
 
 double tokens_per_s(const PairTimes& t, const ModelTimes& m) {
   return double(t.setup.rows()) / median(m.step_ms) * 1e3;

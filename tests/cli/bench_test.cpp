@@ -85,7 +85,7 @@ TEST(Bench, ProfileAddsUpToTheStep) {
     }
     EXPECT_NEAR(products, profile["products_ms"], 1e-9);
     EXPECT_NEAR(others, profile["no_product_ms"], 1e-9);
-    EXPECT_NEAR(products + others + double(profile["outside_ms"]), profile["step_ms"], 1e-9);
+    EXPECT_NEAR(products + others + double(profile["outside_ms"]), profile["ms"], 1e-9);
     EXPECT_GE(profile["outside_ms"], 0);
   }
   const std::string text = output_of(tiny({"--profile"}));
@@ -166,15 +166,21 @@ Arguments generate(const Arguments& more) {
   return all;
 }
 
+Json json_of_generate(Arguments more) {
+  more.push_back("--json");
+  return Json::parse(output_of(generate(more)));
+}
+
 TEST(BenchGenerate, JsonHasBothModelsForEveryBatch) {
   for (const char* weights : {"fp32", "bf16", "int8"}) {
-    const Json json = Json::parse(output_of(generate({"--json", "--weights", weights, "--kv", "bf16"})));
+    const Json json = json_of_generate({"--weights", weights, "--kv", "bf16"});
     EXPECT_EQ(json["config"]["weights"], weights);
     EXPECT_GT(json["machine"]["read_gb_s"], 0);
     ASSERT_EQ(json["batches"].size(), 2u);
     for (const Json& batch : json["batches"])
       for (const char* model : {"dense", "mod"}) {
         ASSERT_EQ(batch[model]["pass_ms"].size(), 19u);
+        EXPECT_EQ(batch[model]["bound_shares"].size(), 2u) << "of 16 passes, and of the 3 left";
         for (const char* one : {"tokens_per_s", "bound_share", "first_token_ms", "prompt_tokens_per_s"})
           EXPECT_GT(batch[model][one], 0) << one;
       }
@@ -189,8 +195,26 @@ TEST(BenchGenerate, JsonHasBothModelsForEveryBatch) {
   }
 }
 
+TEST(BenchGenerate, ProfileAddsUpToAPass) {
+  const Json json = json_of_generate({"--profile"});
+  for (const Json& batch : json["batches"])
+    for (const char* model : {"dense", "mod"}) {
+      const Json& profile = batch[model]["profile"];
+      double sum = profile["outside_ms"];
+      for (const Json& op : profile["ops"]) sum += double(op["ms"]);
+      EXPECT_NEAR(sum, profile["ms"], 1e-9);
+      EXPECT_GE(profile["outside_ms"], 0);
+      EXPECT_NE(std::find(batch[model]["pass_ms"].begin(), batch[model]["pass_ms"].end(), profile["ms"]),
+                batch[model]["pass_ms"].end());
+    }
+  EXPECT_FALSE(json_of_generate({})["batches"][0]["dense"].contains("profile"));
+  const std::string text = output_of(generate({"--profile"}));
+  for (const char* part : {"MoD, batch 3, the quickest pass", "frozen_linear_forward", "select_above", "of pass"})
+    expect_in(text, part);
+}
+
 TEST(BenchGenerate, DraftsTakeTurnsWithBothModels) {
-  const Json json = Json::parse(output_of(generate({"--json", "--speculate=2"})));
+  const Json json = json_of_generate({"--speculate=2"});
   for (const Json& batch : json["batches"]) {
     ASSERT_EQ(batch["mod"]["pass_ms"].size(), 19u);
     const Json& drafting = batch["drafting"];
