@@ -35,8 +35,8 @@ constexpr const char* kTrainFooter =
     "  isobath bench train --hidden-size 768 --num-hidden-layers 12 --num-attention-heads 12 --batch 2 --profile\n"
     "  isobath bench train --storage bf16 --beside-plain      what saving memory costs\n"
     "  isobath bench train --scan --html scan.html        against context, width, depth, batch and capacity\n"
-    "Dense and Mixture-of-Depths steps take turns in one run, so that a busy machine slows both; ratios are medians "
-    "of\n"
+    "Dense and Mixture-of-Depths models take turns in one run, so that a busy machine slows both: two steps each, of\n"
+    "which the second is timed, as a step of another model before it is not what training does. Ratios are medians of\n"
     "the pairs. Shares are of the fp32 FMA peak measured in the same run: causal half of attention, no recompute.";
 
 RunConfig defaults() {

@@ -1,5 +1,5 @@
 // Steps of a dense model and of its Mixture-of-Depths twin, in turns, each pair beside the machine's peak measured just
-// before it: whatever else runs on the machine slows all of them.
+// before it: whatever else runs on the machine slows all of them. A turn is two steps, the second of which is timed.
 #pragma once
 
 #include <nlohmann/json.hpp>
