@@ -43,8 +43,8 @@ int run_report(const Arguments& a) {
   for (const std::string& warning : warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
   const auto recipes = summarize(report.records);
   std::printf("%s\n", table_text(summary_table(recipes)).c_str());
-  if (const HtmlTable scaling = scaling_table(recipes); !scaling.rows.empty())
-    std::printf("%s\n", table_text(scaling).c_str());
+  for (const HtmlTable& table : {best_sizes_table(recipes), scaling_table(recipes)})
+    if (!table.rows.empty()) std::printf("%s\n", table_text(table).c_str());
   const std::string vega = vega_script();
   Page page = study_page(report, vega);
   replace_file(a.out, page.finish());

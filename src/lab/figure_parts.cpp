@@ -16,6 +16,8 @@ using Json = nlohmann::json;
 double number(const RecipeSummary& r, const char* key) { return (*r.first)[key]; }
 double flops_per_pass(const RecipeSummary& r) { return number(r, "flops_per_token"); }
 
+bool is_dense(const RecipeSummary& r) { return flops_per_pass(r) == number(r, "dense_flops_per_token"); }
+
 std::string scientific(double value) {
   std::string text = fmt::format("{:.3g}", value);
   if (const size_t plus = text.find("e+"); plus != std::string::npos) text.erase(plus + 1, 1);

@@ -20,7 +20,8 @@ struct Figure {
 
 double number(const RecipeSummary& r, const char* key);  // of its records
 double flops_per_pass(const RecipeSummary& r);           // of the context: a constant times FLOPs per token
-std::string scientific(double value);                    // "3e12"
+bool is_dense(const RecipeSummary& r);
+std::string scientific(double value);  // "3e12"
 
 // Of a line of models: the variant, the text where the records are of several, and the budget where there are several.
 std::string variant_of(const RecipeSummary& r);

@@ -38,6 +38,15 @@ std::string exponent_text(const ScalingFit& fit) {
   return fmt::format("{:.3f} to {:.3f}", fit.interval->low, fit.interval->high);
 }
 
+// FLOPs per token of a model of so many parameters that lies between two of the line.
+double flops_at(const std::vector<const RecipeSummary*>& line, double parameters) {
+  size_t i = 1;
+  while (i + 1 < line.size() && number(*line[i], "parameters") < parameters) i++;
+  const double n0 = number(*line[i - 1], "parameters"), n1 = number(*line[i], "parameters");
+  const double f0 = flops_per_pass(*line[i - 1]), f1 = flops_per_pass(*line[i]);
+  return f0 * std::pow(f1 / f0, std::log(parameters / n0) / std::log(n1 / n0));
+}
+
 // The parabola and its lowest point.
 void add_fit(SeriesData& data, const std::string& series, const std::vector<const RecipeSummary*>& line) {
   const auto fit = fit_isoflop(points_of(line));
@@ -100,6 +109,41 @@ Figure loss_against_parameters(const Recipes& tried) {
   }
   figure.chart = data.chart("parameters", "loss, nats per token", true, false);
   return figure;
+}
+
+HtmlTable best_sizes_table(const Recipes& tried) {
+  const Recipes all = best_of_grid(tried);
+  struct Best {
+    const RecipeSummary* model;
+    IsoFlopFit fit;
+    double flops;
+  };
+  using Budget = std::pair<double, std::string>;  // and the text
+  std::map<Budget, std::vector<Best>> budgets;
+  for (const auto& line : lines_of_sizes(all)) {
+    const RecipeSummary& first = *line.front();
+    const auto fit = fit_isoflop(points_of(line));
+    if (!fit || !fit->inside) continue;
+    auto& bests = budgets[{number(first, "budget"), first.text}];
+    bests.insert(is_dense(first) ? bests.begin() : bests.end(), {&first, *fit, flops_at(line, fit->best_size)});
+  }
+  HtmlTable table{{"budget", "model", "best size", "95% interval", "of dense", "loss there", "over dense",
+                   "FLOPs per token", "of dense"},
+                  {}};
+  for (const auto& [budget, bests] : budgets) {
+    const Best* dense = is_dense(*bests.front().model) ? &bests.front() : nullptr;
+    for (const Best& best : bests) {
+      const bool compared = dense != nullptr && dense != &best;
+      const auto times = [](double value, double of) { return fmt::format("{:.2f} times", value / of); };
+      table.rows.push_back({scientific(budget.first), variant_of(*best.model), with_letter(best.fit.best_size),
+                            interval_text(best.fit.interval),
+                            compared ? times(best.fit.best_size, dense->fit.best_size) : "",
+                            fmt::format("{:.4f}", best.fit.best_loss),
+                            compared ? fmt::format("{:+.4f}", best.fit.best_loss - dense->fit.best_loss) : "",
+                            with_letter(best.flops), compared ? times(best.flops, dense->flops) : ""});
+    }
+  }
+  return table;
 }
 
 HtmlTable scaling_table(const Recipes& tried) {

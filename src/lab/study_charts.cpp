@@ -30,7 +30,7 @@ Figure loss_against_flops(const Recipes& tried) {
   const auto key_of = [](const RecipeSummary& r) { return Key{r.text, number(r, "budget")}; };
   std::map<Key, const RecipeSummary*> best;
   for (const RecipeSummary& r : all) {
-    if (flops_per_pass(r) != number(r, "dense_flops_per_token")) continue;
+    if (!is_dense(r)) continue;
     const RecipeSummary*& at = best[key_of(r)];
     if (at == nullptr || r.top_k.mean < at->top_k.mean) at = &r;
   }

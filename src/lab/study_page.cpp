@@ -106,8 +106,12 @@ Page study_page(const StudyReport& report, const std::string& vega) {
                "Mean and standard deviation over seeds; causal shares are of the routed sections, from "
                "the lowest to the highest.");
   page.html(table_html(summary_table(recipes)));
+  if (const HtmlTable sizes = best_sizes_table(recipes); !sizes.rows.empty()) {
+    page.section("Best sizes", "Of each budget, by the parabolas below; FLOPs are those of a forward pass.");
+    page.html(table_html(sizes));
+  }
   if (const HtmlTable scaling = scaling_table(recipes); !scaling.rows.empty()) {
-    page.section("Scaling", "From the best sizes of the budgets, by the parabolas below.");
+    page.section("Scaling", "From the best sizes of the budgets.");
     page.html(table_html(scaling));
   }
   for (const Figure& figure : study_figures(recipes)) {

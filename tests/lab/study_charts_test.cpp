@@ -117,6 +117,38 @@ TEST(StudyFigures, BestSizesAndExponentAreThoseOfTheBestOfAGrid) {
   EXPECT_EQ(scaling.rows[1][2], "0.500");
 }
 
+// FLOPs that are a power of the parameters are hit between sizes, too.
+TEST(StudyFigures, BestSizesStandBesideThoseOfDenseModels) {
+  std::vector<Json> records;
+  const auto add = [&](const std::string& variant, double best, double lowest, double flops_share) {
+    for (const double size : {5e4, 1e5, 2e5, 4e5}) {
+      Json r = record({.variant = variant,
+                       .size = std::to_string(size),
+                       .parameters = size,
+                       .loss = lowest + 0.05 * std::pow(std::log(size / best), 2)});
+      r["dense_flops_per_token"] = 3e-3 * std::pow(size, 1.5);
+      r["flops_per_token"] = flops_share * double(r["dense_flops_per_token"]);
+      records.push_back(r);
+    }
+  };
+  add("joint", 2.4e5, 1.9, 0.5);
+  add("dense", 1.2e5, 2, 1);
+  add("still falling", 5e5, 1.5, 0.25);
+  const HtmlTable table = best_sizes_table(summarize(records));
+  ASSERT_EQ(table.rows.size(), 2u) << "the third has its best size outside";
+  const std::vector<std::string>&dense = table.rows[0], &joint = table.rows[1];
+  EXPECT_EQ(dense[1], "dense");
+  EXPECT_EQ(dense[2], "120k");
+  EXPECT_EQ(dense[5], "2.0000");
+  EXPECT_EQ(dense[7], with_letter(3e-3 * std::pow(1.2e5, 1.5)));
+  for (const size_t of_dense : {4u, 6u, 8u}) EXPECT_EQ(dense[of_dense], "");
+  EXPECT_EQ(joint[4], "2.00 times");
+  EXPECT_EQ(joint[6], "-0.1000");
+  EXPECT_EQ(joint[8], "1.41 times");
+  records.resize(4);
+  EXPECT_EQ(best_sizes_table(summarize(records)).rows[0][8], "") << "no dense models";
+}
+
 TEST(StudyFigures, WhatHasNoGridIsShownWhole) {
   std::vector<Json> records = grid_of_rates();
   for (Json& r : records) r["grid"] = Json::object();
