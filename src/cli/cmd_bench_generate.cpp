@@ -93,7 +93,9 @@ void add_bench_generate(CLI::App& bench, Run& run) {
       ->check(CLI::Range(int64_t{257}, int64_t{1} << 30))
       ->capture_default_str()
       ->excludes(model);
-  command->add_option("--batch", a->batches, "sequences at once; one or more numbers")->capture_default_str();
+  command->add_option("--batch", a->batches, "sequences at once; one or more numbers")
+      ->delimiter(',')
+      ->capture_default_str();
   command
       ->add_option("--speculate", a->speculate,
                    "also the routed model with so many tokens drafted without its routed blocks, then verified")

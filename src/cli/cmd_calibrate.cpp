@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "base/error.h"
@@ -120,6 +121,18 @@ std::string result_text(const Calibration& c) {
                      c.top_k.loss, c.before.loss, c.after.loss, c.after.targets);
 }
 
+// Of n tokens of which a share p is to be taken, other texts take p by some sqrt(p (1 - p) / n) more or less.
+void warn_of_little_text(const CalibrationShares& shares, int64_t tokens) {
+  constexpr double kMostError = 0.1;
+  for (const std::vector<double>* list : {&shares.routed, &shares.experts})
+    for (const double p : *list)
+      if (const double error = std::sqrt((1 - p) / (p * double(tokens))); p > 0 && error > kMostError)
+        return warn(
+            fmt::format("{} tokens say little of a share of {:g}%: on other text it may well be {:.0f}% of that off; "
+                        "give more text",
+                        tokens, 100 * p, 100 * error));
+}
+
 int run_calibrate(const Arguments& a) {
   const LoadedModel loaded = open_model(a.model);
   const ModelConfig& config = loaded.model->config();
@@ -143,6 +156,7 @@ int run_calibrate(const Arguments& a) {
   const Calibration calibration =
       calibrate(*model, evaluator, shares, a.windows, [&](int64_t done, int64_t of) { progress.update(done, of, ""); });
   progress.clear();
+  warn_of_little_text(shares, calibration.after.targets);
   save_model(out.part(), *model, loaded.tokenizer);
   out.appear();
   std::printf("%scalibrated: %s\n", result_text(calibration).c_str(), a.out.c_str());

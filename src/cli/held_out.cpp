@@ -27,6 +27,10 @@ LoaderOptions windows_of(const LoadedModel& loaded, const HeldOutFlags& a) {
                         .capacity_scope = run.model.routing.capacity_scope,
                         .attention_scope = run.model.routing.attention_scope,
                         .max_documents = a.max_documents.value_or(run.data.max_documents)};
+  require(a.max_documents.value_or(0) == 0 || windows.capacity_scope == Scope::kDocument ||
+              windows.attention_scope == Scope::kDocument,
+          "--max-documents is for models with document scopes, and both scopes of {} are the sequence; leave it out",
+          loaded.folder.string());
   require(windows.T <= config.max_position_embeddings, "--context {} is longer than the model's {}", windows.T,
           config.max_position_embeddings);
   return windows;

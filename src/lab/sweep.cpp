@@ -49,12 +49,8 @@ class Sweep {
       : study_(study), all_(runs), options_(options), observer_(observer) {
     lock_ = lock_patiently(made(options.out / (".sweep" + suffix())));
     status_ = sweep_status(study, runs, options);
-    for (const Json& record : read_records(options.out).records) {
-      if (record["corpus"] != fmt::format("{:016x}", options.corpus))
-        fail("{}: the record of run {} is of another text; name another folder (--out)", options.out.string(),
-             record["run"].get<std::string>());
+    for (const Json& record : read_records(options.out).records)
       records_.emplace(record["run"].get<std::string>(), record);
-    }
     for (const RunStatus& run : status_.runs)
       if (run.taken)
         records_.emplace(run.run->name,
@@ -250,9 +246,13 @@ SweepStatus sweep_status(const Study& study, const std::vector<PlannedRun>& runs
     if (run.before) run.state = State::kDone;
     status.runs.push_back(run);
   }
-  for (const Json& record : records.records)
+  for (const Json& record : records.records) {
+    if (options.corpus != 0 && record["corpus"] != fmt::format("{:016x}", options.corpus))
+      fail("{}: the record of run {} is of another text; name another folder (--out)", options.out.string(),
+           record["run"].get<std::string>());
     status.strangers +=
         std::none_of(runs.begin(), runs.end(), [&](const PlannedRun& r) { return r.name == record["run"]; });
+  }
   return status;
 }
 

@@ -53,12 +53,12 @@ struct SweepObserver {
   std::function<bool()> stop = {};                         // runs save and end; the sweep returns
 };
 
-// Throws Error{kInput} for records of another text and a folder that another sweep of the same part works in.
+// Throws what sweep_status does, and Error{kInput} for a folder that another sweep of the same part works in.
 // Failed runs are in the result; they do not stop the others.
 SweepStatus run_sweep(const Study& study, const std::vector<PlannedRun>& runs, const SweepOptions& options,
                       const SweepObserver& observer);
 
-// What would be run: nothing is started or written.
+// What would be run: nothing is started or written. Throws Error{kInput} for records of another text.
 SweepStatus sweep_status(const Study& study, const std::vector<PlannedRun>& runs, const SweepOptions& options);
 
 }  // namespace isobath

@@ -26,15 +26,18 @@ std::vector<uint8_t> trained_weights(const std::vector<WeightInfo>& list, std::s
     const size_t comma = std::min(patterns.find(','), patterns.size());
     const std::string pattern(patterns.substr(0, comma));
     patterns.remove_prefix(std::min(comma + 1, patterns.size()));
-    bool any = false;
+    bool any = false, moves = false;
     for (size_t i = 0; i < list.size() && !pattern.empty(); i++) {
       if (!matches(list[i].name, pattern)) continue;
       any = true;
+      moves |= !list[i].name.ends_with(".offset");
       trained[i] = 1;
     }
     require(any,
             "train.train_only: no weight of this model matches \"{}\"; names are those of model.safetensors, such as "
             "model.layers.1.mlp.up_proj.weight",
+            pattern);
+    require(moves, "train.train_only: \"{}\" matches only offsets, which no training moves but isobath calibrate sets; leave it out",
             pattern);
   }
   return trained;

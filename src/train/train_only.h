@@ -12,7 +12,8 @@ namespace isobath {
 // One entry per weight of the list: whether it is trained. `patterns` is a list with commas: a pattern with * or ? has
 // to match the whole name, any other to be a part of it; the word router also means the routers of experts, whose name
 // (block_sparse_moe.gate.weight) lacks it; an empty list means every weight. Weights that are measured, not trained,
-// move with the run if they match. Throws Error naming a pattern that no weight matches.
+// move with the run if they match. Throws Error naming a pattern that no weight matches,
+// or nothing but offsets, which no run moves.
 std::vector<uint8_t> trained_weights(const std::vector<WeightInfo>& list, std::string_view patterns);
 
 // Parameters that gradients move, without allocating the weights.

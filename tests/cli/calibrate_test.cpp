@@ -25,6 +25,20 @@ TEST(Calibrate, writes_a_model_that_routes_what_was_asked) {
   output_of({"calibrate", out, "--path", work.text, "--out", (work.dir / "again").string(), "--share", "0.2,0.7"});
 }
 
+// 24 tokens of which a tenth is to be taken: 2.4 +- 1.5.
+TEST(Calibrate, warns_of_a_text_too_short_for_the_share) {
+  const Workplace work;
+  output_of(work.train());
+  const auto told = [&](const char* name, const Arguments& more) {
+    Arguments all{"calibrate", work.out, "--path", work.text, "--out", (work.dir / name).string(), "--share", "0.1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run(all).error;
+  };
+  expect_in(told("short", {"--windows", "1"}),
+            "24 tokens say little of a share of 10%: on other text it may well be 61% of that off");
+  EXPECT_EQ(told("long", {"--split", "all"}).find("give more text"), std::string::npos);
+}
+
 // The offset for all rows is infinite; a block of capacity 1 is meant to take all.
 TEST(Calibrate, writes_shares_of_all_and_none_that_can_be_read) {
   const Workplace work;

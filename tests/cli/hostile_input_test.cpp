@@ -127,6 +127,8 @@ TEST_F(WrongModel, numbers_that_are_none) {
   wrong({"inspect", run_.string(), "--text", "a", "--depth", "nan"}, {"--depth", "nan"});
   const Ended ended = run({"eval", run_.string(), "--path", trained_->text, "--max-documents", "-1"});
   expect_failure(ended, 2, {"--max-documents", "-1"});
+  expect_failure(run({"eval", run_.string(), "--path", trained_->text, "--max-documents", "2"}), 2,
+                 {"--max-documents", "document scopes"});
   EXPECT_LT(ended.error.size(), 200u) << ended.error;
 }
 

@@ -217,9 +217,13 @@ TEST(Sweep, records_of_another_text_are_refused) {
   const Study study;
   output_of(study.sweep(study.out, {"--only", "1/4"}));
   const std::string other = study.dir.write("other.txt", synthetic_text(130)).string();
-  const Ended ended = run({"sweep", study.file, "--path", other, "--out", study.out, "--peak", "100"});
-  EXPECT_EQ(ended.code, 2);
-  expect_in(ended.error, "of another text");
+  for (const Arguments& more : {Arguments{}, Arguments{"--dry-run"}}) {
+    Arguments all{"sweep", study.file, "--path", other, "--out", study.out, "--peak", "100"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Ended ended = run(all);
+    EXPECT_EQ(ended.code, 2);
+    expect_in(ended.error, "of another text");
+  }
 }
 
 }  // namespace

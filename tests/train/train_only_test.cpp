@@ -61,6 +61,15 @@ TEST(TrainOnly, refuses_what_matches_nothing) {
     expect_in(error_of([&] { trained_weights(set.list(), wrong); }).what(), "train.train_only: no weight");
 }
 
+TEST(TrainOnly, refuses_what_no_run_moves) {
+  ModelConfig c = with_predictor();
+  c.routing.router_offset = true;
+  const WeightSet set(c, Allocate::kNo);
+  for (const char* wrong : {"offset", "mlp,router.offset"})
+    expect_in(error_of([&] { trained_weights(set.list(), wrong); }).what(), "isobath calibrate sets");
+  EXPECT_EQ(chosen(set, "router").size(), 2u) << "beside a weight that it moves";
+}
+
 TEST(TrainOnly, leaves_the_bits_of_the_others_and_their_moments) {
   const TempDir dir;
   RunConfig c = tiny_run(dir);
