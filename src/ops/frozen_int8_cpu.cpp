@@ -7,6 +7,10 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#if HWY_ARCH_X86
+#include <cpuid.h>
+#endif
+
 #include <cstring>
 
 #include "base/parallel.h"
@@ -19,9 +23,9 @@ using IntTag = hn::Rebind<int32_t, Tag>;
 using Ints = hn::Vec<IntTag>;
 
 // How a set of instructions adds the products of words' four bytes, those of w unsigned, those of x signed; exact.
-#if HWY_TARGET == HWY_AVX3
-// The instruction made for it, which this set of Highway has not. As text, because a check at run time decides whether
-// it may be used.
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+// The instruction made for it, which these sets of Highway have not. As text, because a check at run time decides
+// whether it may be used; beside AVX2 it is an instruction of its own, with the older kind of prefix.
 struct ByteDots {
   struct Bytes {
     Ints words;
@@ -29,13 +33,15 @@ struct ByteDots {
   static HWY_INLINE Bytes of_weights(Ints w) { return {w}; }
   static HWY_INLINE Bytes of_x(Ints x) { return {x}; }
   static HWY_INLINE Ints add(Ints sum, Bytes w, Bytes x) {
+#if HWY_TARGET == HWY_AVX3
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(w.words.raw), "v"(x.words.raw));
+#else
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(w.words.raw), "x"(x.words.raw));
+#endif
     return sum;
   }
 };
-#endif
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 // Pairs of 16 bits, whose products one instruction adds.
 struct WidenedDots {
   using ShortTag = hn::Repartition<int16_t, IntTag>;
@@ -145,8 +151,19 @@ struct Int8Strip {
   }
 };
 
-void block_int8(const Block& block) {
+bool has_byte_dots() {
 #if HWY_TARGET == HWY_AVX3
+  return (hwy::SupportedTargets() & HWY_AVX3_DL) != 0;  // Highway asks for it there; no kernel of ours needs the rest
+#elif HWY_TARGET == HWY_AVX2
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1 << 4) != 0;  // AVX-VNNI
+#else
+  return false;
+#endif
+}
+
+void block_int8(const Block& block) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
   if (block.byte_dots) return run_block<Int8Strip<ByteDots>>(block);
 #endif
   run_block<Int8Strip<WidenedDots>>(block);
@@ -196,12 +213,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace isobath::frozen {
+HWY_EXPORT(has_byte_dots);
 HWY_EXPORT(block_int8);
 HWY_EXPORT(quantize_rows);
 
 namespace cpu {
-// Highway asks for this set where the CPU has it, though none of our kernels is built for all of it.
-bool has_byte_dots() { return (hwy::SupportedTargets() & HWY_AVX3_DL) != 0; }
+bool has_byte_dots() { return HWY_DYNAMIC_DISPATCH(has_byte_dots)(); }
 void block_int8(const Block& block) { HWY_DYNAMIC_DISPATCH(block_int8)(block); }
 void quantize_rows(QuantizedGroup* q, const float* x, int64_t M, int64_t K) {
   HWY_DYNAMIC_DISPATCH(quantize_rows)(q, x, M, K);
