@@ -179,6 +179,37 @@ Figure top_k_and_causal(const Recipes& all) {
   return figure;
 }
 
+Json* member_named(Json& list, const char* name) {
+  for (Json& member : list)
+    if (member["name"] == name) return &member;
+  return nullptr;
+}
+
+// A series of points has one colour on the whole page, as long as there are colours for all of them.
+void color_alike(std::vector<Figure>& figures) {
+  std::vector<std::string> names;
+  const auto place_of = [&](const Json& series) {
+    const std::string name = series["name"];
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found != names.end()) return size_t(found - names.begin());
+    names.push_back(name);
+    return names.size() - 1;
+  };
+  std::vector<std::pair<Json*, Json>> ranges;  // a figure's, and the new one
+  for (Figure& figure : figures) {
+    if (member_named(figure.chart.spec["data"], "points") == nullptr) continue;
+    Json& range = (*member_named(figure.chart.spec["scales"], "color"))["range"];
+    Json colors = Json::array();
+    for (const Json& series : (*member_named(figure.chart.spec["data"], "series"))["values"]) {
+      const size_t place = place_of(series);
+      if (place >= range.size()) return;
+      colors.push_back(range[place]);
+    }
+    ranges.emplace_back(&range, std::move(colors));
+  }
+  for (auto& [range, colors] : ranges) *range = std::move(colors);
+}
+
 }  // namespace
 
 std::vector<Figure> study_figures(const Recipes& all) {
@@ -194,6 +225,7 @@ std::vector<Figure> study_figures(const Recipes& all) {
   add(agreement_over_training(all));
   add(step_times(all));
   add(training_memory(all));
+  color_alike(figures);
   return figures;
 }
 

@@ -20,7 +20,8 @@
 // where it sums like this (AVX-512 kernels of oneDNN 2.6 do): then y has the bits of Linear on the same W. Elsewhere
 // (matches_linear() is false) the two agree within rounding.
 //
-// Cost: at few rows the bytes of the packed weights, N and K rounded up to 64 and 32: 4, 2 or 1.0625 an element.
+// Cost: at few rows the bytes of the packed weights, N rounded up to 32, and of kInt8 K too: 4, 2 or 1.0625 an element.
+// Sums of int8 are made by the instruction for four products of bytes (AVX-512 VNNI, AVX-VNNI) where the CPU has it.
 // Nothing is allocated in a call. One thread at a time may call the FrozenLinears of one plan.
 // Source of int8 with group scales on both sides: llama.cpp's Q8_0 format (there with fp16 scales).
 #pragma once

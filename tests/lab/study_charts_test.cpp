@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "base/parallel.h"
 #include "base/units.h"
@@ -147,6 +149,34 @@ TEST(StudyFigures, BestSizesStandBesideThoseOfDenseModels) {
   EXPECT_EQ(joint[8], "1.41 times");
   records.resize(4);
   EXPECT_EQ(best_sizes_table(summarize(records)).rows[0][8], "") << "no dense models";
+}
+
+// Dense comes first in one figure and last in another.
+TEST(StudyFigures, ASeriesHasOneColourInAllFigures) {
+  std::vector<Json> records;
+  for (const char* variant : {"joint", "every block", "dense"})
+    for (const double size : {1e5, 2e5, 4e5})
+      records.push_back(record({.variant = variant, .size = std::to_string(size), .parameters = size}));
+  std::map<std::string, std::set<std::string>> colors, names;
+  int figures_with_points = 0;
+  for (const Figure& f : study_figures(summarize(records))) {
+    const Json& data = f.chart.spec["data"];
+    if (std::none_of(data.begin(), data.end(), [](const Json& set) { return set["name"] == "points"; })) continue;
+    figures_with_points++;
+    for (const Json& scale : f.chart.spec["scales"]) {
+      if (scale["name"] != "color") continue;
+      const Json& series = set_of(f, "series");
+      ASSERT_EQ(scale["range"].size(), series.size()) << f.name;
+      for (size_t i = 0; i < series.size(); i++) {
+        colors[series[i]["name"]].insert(scale["range"][i]);
+        names[scale["range"][i]].insert(series[i]["name"]);
+      }
+    }
+  }
+  EXPECT_GE(figures_with_points, 3);
+  EXPECT_GE(colors.size(), 3u);
+  for (const auto& [name, used] : colors) EXPECT_EQ(used.size(), 1u) << name;
+  for (const auto& [color, used] : names) EXPECT_EQ(used.size(), 1u) << color;
 }
 
 TEST(StudyFigures, WhatHasNoGridIsShownWhole) {
