@@ -130,26 +130,6 @@ class Floats {
   size_t bytes_;
 };
 
-// Threads share the way to memory, so they read at once, in rounds that end with the last one; the best round counts.
-double read_byte_s(int threads, double seconds) {
-  // 64 MB a thread, first touched by it; of many threads less, 128 MB together
-  const int64_t floats = std::max<int64_t>(int64_t(1) << 18, (int64_t(32) << 20) / std::max(2, threads) / 256 * 256);
-  std::vector<std::unique_ptr<Floats>> memory;
-  for (int thread = 0; thread < threads; thread++) memory.push_back(std::make_unique<Floats>(floats));
-  parallel_for(threads, 0, [&](int64_t thread) { std::fill_n(memory[size_t(thread)]->data(), floats, 1.0f); });
-  std::atomic<float> sink{0};
-  double best = 0;
-  const double start = now_s();
-  for (int times = 0; times < 3 || now_s() - start < seconds; times++) {
-    const double begin = now_s();
-    parallel_for(threads, 0, [&](int64_t thread) {
-      sink = HWY_DYNAMIC_DISPATCH(run_read)(memory[size_t(thread)]->data(), floats);
-    });
-    best = std::max(best, double(threads) * double(floats) * sizeof(float) / (now_s() - begin));
-  }
-  return best;
-}
-
 std::string cpu_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
@@ -159,10 +139,51 @@ std::string cpu_name() {
 
 }  // namespace
 
+struct MemoryReader::Memory {
+  int64_t floats;  // of a thread
+  std::vector<std::unique_ptr<Floats>> of_thread;
+};
+
+MemoryReader::MemoryReader(int64_t bytes) : memory_(std::make_unique<Memory>()) {
+  constexpr int64_t kStep = 256, kLeast = int64_t(1) << 18;  // of run_read; and of a thread
+  const int threads = thread_count();
+  const int64_t floats = std::max(kLeast, bytes / int64_t(sizeof(float)) / threads / kStep * kStep);
+  memory_->floats = floats;
+  for (int thread = 0; thread < threads; thread++) memory_->of_thread.push_back(std::make_unique<Floats>(floats));
+  parallel_for(threads, 0, [&](int64_t thread) {  // first touched by its thread
+    std::fill_n(memory_->of_thread[size_t(thread)]->data(), floats, 1.0f);
+  });
+}
+MemoryReader::~MemoryReader() = default;
+
+int64_t MemoryReader::bytes() const {
+  return int64_t(memory_->of_thread.size()) * memory_->floats * int64_t(sizeof(float));
+}
+
+// Threads share the way to memory, so they read at once, in rounds that end with the last one.
+double MemoryReader::gb_s(double seconds) {
+  std::atomic<float> sink{0};
+  double best = 0;
+  const double start = now_s();
+  for (int times = 0; times < 3 || now_s() - start < seconds; times++) {
+    const double begin = now_s();
+    parallel_for(int64_t(memory_->of_thread.size()), 0, [&](int64_t thread) {
+      sink = HWY_DYNAMIC_DISPATCH(run_read)(memory_->of_thread[size_t(thread)]->data(), memory_->floats);
+    });
+    best = std::max(best, double(bytes()) / (now_s() - begin));
+  }
+  return best / 1e9;
+}
+
 MachinePeak measure_machine_peak(double seconds) {
+  MemoryReader reader;
+  return measure_machine_peak(seconds, reader);
+}
+
+MachinePeak measure_machine_peak(double seconds, MemoryReader& reader) {
   const int threads = thread_count();
   return {.fma_gflop_s = fma_flop_s(threads, seconds / 2) / 1e9,
-          .read_gb_s = read_byte_s(threads, seconds / 2) / 1e9,
+          .read_gb_s = reader.gb_s(seconds / 2),
           .cpu = cpu_name(),
           .threads = threads,
           .simd = HWY_DYNAMIC_DISPATCH(simd_name)()};

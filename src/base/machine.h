@@ -1,6 +1,8 @@
 // What this machine can do at most, measured: the measure that speeds are given as a share of.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <string>
 
 namespace isobath {
@@ -13,7 +15,23 @@ struct MachinePeak {
   std::string simd;  // the instruction set that our kernels use here
 };
 
-// The best of many short runs, `seconds` in all and the time to fill 64 MB per thread to read from. Not cached.
+// Bytes that all threads together read over and over, each its part, on huge pages where the system grants them. The
+// fewer they are, the more of them the caches hold from one time to the next: a large cache shows up to 200 MB.
+class MemoryReader {
+ public:
+  static constexpr int64_t kBytes = 128 << 20;
+  explicit MemoryReader(int64_t bytes = kBytes);
+  ~MemoryReader();
+  int64_t bytes() const;
+  double gb_s(double seconds);  // of the best round
+
+ private:
+  struct Memory;
+  std::unique_ptr<Memory> memory_;
+};
+
+// The best of many short runs, `seconds` in all, beside the time to fill the reader's memory. Not cached.
 MachinePeak measure_machine_peak(double seconds = 0.3);
+MachinePeak measure_machine_peak(double seconds, MemoryReader& reader);
 
 }  // namespace isobath

@@ -153,13 +153,16 @@ GenerationReport bench_generation(const GenerationSetup& setup, const std::vecto
                           .format = first.format(),
                           .weights = first.weights(),
                           .weight_bytes = first.weight_bytes(),
+                          .read_bytes = 0,
                           .pack_ms = first.pack_ms(),
                           .peak = {},
                           .pairs = {}};
   if (!folder.empty()) report.setup.model = first.config();
   std::vector<double> fma, read;
+  MemoryReader reader(std::max(MemoryReader::kBytes, first.weight_bytes()));
+  report.read_bytes = reader.bytes();
   const auto measure = [&] {
-    report.peak = measure_machine_peak(kPeakSeconds);
+    report.peak = measure_machine_peak(kPeakSeconds, reader);
     fma.push_back(report.peak.fma_gflop_s);
     read.push_back(report.peak.read_gb_s);
   };

@@ -94,6 +94,7 @@ struct GenerationReport {
   GenerationSetup setup;
   WeightFormat format = WeightFormat::kF32;
   int64_t weights = 0, weight_bytes = 0;  // of the dense model
+  int64_t read_bytes = 0;                 // that memory's speed is measured with: as many as the weights, or more
   double pack_ms = 0;
   MachinePeak peak = {};
   std::vector<GenerationPair> pairs;

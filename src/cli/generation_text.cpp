@@ -62,8 +62,9 @@ nlohmann::json times_json(const GenerationTimes& t, const GenerationReport& r, b
 
 std::string text_of(const GenerationReport& r, bool profile) {
   const ModelConfig& m = r.setup.model;
-  std::string text = fmt::format("{}, {} threads, {}: {:.0f} GFLOP/s fp32, {:.1f} GB/s reading\n", r.peak.cpu,
-                                 r.peak.threads, r.peak.simd, r.peak.fma_gflop_s, r.peak.read_gb_s);
+  std::string text =
+      fmt::format("{}, {} threads, {}: {:.0f} GFLOP/s fp32, {:.1f} GB/s reading {}\n", r.peak.cpu, r.peak.threads,
+                  r.peak.simd, r.peak.fma_gflop_s, r.peak.read_gb_s, bytes_text(double(r.read_bytes)));
   text += fmt::format(
       "width {}, {} blocks, vocabulary {}: {} weights in {} ({}, packed in {:.0f} ms); keys and values in {}\n"
       "prompts of {} tokens, then {} passes of each; speeds are those of the passes that others disturbed least, the "
@@ -107,6 +108,7 @@ nlohmann::json to_json(const GenerationReport& r, bool profile) {
                         {"kv", name_of(r.setup.kv)}}},
                       {"weights", r.weights},
                       {"weight_bytes", r.weight_bytes},
+                      {"read_bytes", r.read_bytes},
                       {"pack_ms", r.pack_ms},
                       {"batches", nlohmann::json::array()}};
   for (const GenerationPair& pair : r.pairs) {

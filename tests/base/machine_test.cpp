@@ -23,5 +23,13 @@ TEST(MachinePeak, IsPositiveAndNamesTheMachine) {
   RecordProperty("read_gb_s", std::to_string(peak.read_gb_s));
 }
 
+TEST(MemoryReader, ReadsWhatWasAskedFor) {
+  MemoryReader reader(40 << 20);
+  EXPECT_NEAR(double(reader.bytes()), 40 << 20, 1024.0 * thread_count());
+  EXPECT_GT(reader.gb_s(0.01), 0);
+  EXPECT_TRUE(std::isfinite(reader.gb_s(0)));
+  EXPECT_EQ(MemoryReader(1).bytes(), thread_count() << 20) << "a thread reads a megabyte at least";
+}
+
 }  // namespace
 }  // namespace isobath
