@@ -37,7 +37,9 @@ std::vector<uint8_t> trained_weights(const std::vector<WeightInfo>& list, std::s
             "train.train_only: no weight of this model matches \"{}\"; names are those of model.safetensors, such as "
             "model.layers.1.mlp.up_proj.weight",
             pattern);
-    require(moves, "train.train_only: \"{}\" matches only offsets, which no training moves but isobath calibrate sets; leave it out",
+    require(moves,
+            "train.train_only: \"{}\" matches only offsets, which no training moves but isobath calibrate sets; leave "
+            "it out",
             pattern);
   }
   return trained;
