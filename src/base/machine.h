@@ -16,7 +16,7 @@ struct MachinePeak {
 };
 
 // Bytes that all threads together read over and over, each its part, on huge pages where the system grants them. The
-// fewer they are, the more of them the caches hold from one time to the next: a large cache shows up to 200 MB.
+// fewer they are, the more of them the caches hold from one time to the next: a large cache still shows at 100 MB.
 class MemoryReader {
  public:
   static constexpr int64_t kBytes = 128 << 20;
